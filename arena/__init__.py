@@ -1,0 +1,1 @@
+"""The platform: grids, plans, trials, the ledger, the controller, tracking and the command line."""

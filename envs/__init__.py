@@ -1,0 +1,1 @@
+"""What agents face: one text interface and the environments behind it."""

@@ -1,0 +1,180 @@
+"""The schema of everything that can change what a policy learns. Imports no torch: planning reads it too."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """Frozen, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OptionConfig(BaseModel):
+    """An option of an axis: its name, the import path of its function, and its parameters beside them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    option: str
+    function: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The option's parameters: everything but `option` and `function`."""
+        return dict(self.model_extra or {})
+
+
+class ModelConfig(Section):
+    """The policy. `tiny` is built here; `path` names any transformers causal LM instead."""
+
+    name: str = "tiny"
+    path: str | None = None
+    hidden: Count = 64
+    layers: Count = 2
+    heads: Count = 2
+    intermediate: Count = 176
+    max_positions: Count = 512
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> ModelConfig:
+        if self.hidden % self.heads or (self.hidden // self.heads) % 2:
+            raise ValueError(
+                f"hidden ({self.hidden}) must be a multiple of heads ({self.heads}) with an even quotient"
+            )
+        return self
+
+
+class PromptConfig(Section):
+    """How a turn is shown to the policy."""
+
+    style: Literal["compact", "full"] = "compact"
+    history: Annotated[int, Field(ge=0)] = 0
+    max_response_tokens: Count = 32
+
+
+class MinibatchConfig(Section):
+    """Mini-batches of a step: a fixed `count` of them, or as many as `rows` per mini-batch make."""
+
+    count: Count | None = None
+    rows: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> MinibatchConfig:
+        if (self.count is None) == (self.rows is None):
+            raise ValueError("give exactly one of count and rows")
+        return self
+
+
+class KLConfig(Section):
+    """KL to the reference policy (the policy at RL step 0)."""
+
+    coefficient: NonNegative = 0.01
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    where: Literal["loss", "reward", "log_only"] = "loss"
+
+    @model_validator(mode="after")
+    def _k1_has_no_gradient(self) -> KLConfig:
+        if self.where == "loss" and self.estimator == "k1":
+            raise ValueError("k1 in the loss has zero expected gradient on-policy; use k2, k3 or where: reward")
+        return self
+
+
+class PenaltyConfig(Section):
+    """What a malformed or inadmissible response costs, once per row (the larger of the two that apply)."""
+
+    format: NonNegative = 0.1
+    inadmissible: NonNegative = 0.1
+    where: Literal["reward", "advantage"] = "reward"
+
+
+class TrainerConfig(Section):
+    """The RL loop."""
+
+    steps: Count = 30
+    groups: Count = 16
+    group_size: Count = 8
+    epochs: Count = 1
+    minibatch: MinibatchConfig = MinibatchConfig(count=4)
+    micro_rows: Count | None = None
+    shuffle: Literal["rows", "trajectories", "none"] = "rows"
+    pad: Literal["none", "copy"] = "none"
+    learning_rate: Positive = 6e-4
+    warmup_updates: Annotated[int, Field(ge=0)] = 20
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    weight_decay: NonNegative = 0.0
+    gradient_clip: Positive = 1.0
+    temperature: Positive = 1.0
+    entropy_bonus: NonNegative = 0.0
+    kl: KLConfig = KLConfig()
+    penalty: PenaltyConfig = PenaltyConfig()
+    checkpoint_every: Count = 5
+    keep_checkpoints: Count = 2
+    transcripts: Annotated[int, Field(ge=0)] = 2
+
+
+class CloningStage(Section):
+    """One pass of supervised learning: on how good an expert, for how long."""
+
+    steps: Count
+    learning_rate: Positive
+    error: Share = 0.0
+
+
+class CloningConfig(Section):
+    """Behaviour cloning before RL. `clone_seed` is its own: trials that differ in `seed` share a clone."""
+
+    clone_seed: int = 0
+    episodes: Count = 5000
+    explore: Share = 0.35
+    batch: Count = 256
+    stages: tuple[CloningStage, ...] = (
+        CloningStage(steps=450, learning_rate=3e-3, error=0.0),
+        CloningStage(steps=150, learning_rate=1.5e-3, error=0.55),
+    )
+
+
+class EvaluationConfig(Section):
+    """Evaluation on the eval split: always the same initial states."""
+
+    every: Count = 2
+    episodes: Count = 256
+    temperature: Positive = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+
+
+class TrainingConfig(Section):
+    """Everything a back-end is given. `env` is checked by the environment's own schema."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    rows: Literal["turn", "transcript"] = "turn"
+    loss_aggregation: OptionConfig
+    is_clipping: OptionConfig
+    dynamic_filtering: OptionConfig
+    advantage: OptionConfig
+    env: dict[str, Any]
+    model: ModelConfig = ModelConfig()
+    prompt: PromptConfig = PromptConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    cloning: CloningConfig = CloningConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+def clone_sections(config: TrainingConfig) -> dict[str, Any]:
+    """The part of the configuration that decides what a clone is; equal parts share one clone."""
+    return {
+        "env": config.env,
+        "model": config.model.model_dump(mode="json", exclude={"device"}),
+        "prompt": config.prompt.model_dump(mode="json"),
+        "cloning": config.cloning.model_dump(mode="json"),
+    }

@@ -1,0 +1,1 @@
+"""The built-in back-end: a small torch policy trained in this process."""

@@ -1,0 +1,74 @@
+"""The batch: rows of a rollout, one per turn (or per transcript)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a rollout leaves for the update; N rows, at most P prompt and T response tokens.
+
+    prompts         (N, P) long    right-padded
+    prompt_lengths  (N,)   long
+    responses       (N, T) long    right-padded, the end-of-sequence token included
+    mask            (N, T) bool    tokens the policy wrote; everything else is outside every loss and statistic
+    old_log_probs   (N, T) float   log pi_old at the training temperature; 0 outside the mask
+    entropies       (N,)   float   mean token entropy of the row under pi_old, in nats
+    group           (N,)   long    rows of one group started from the same initial state
+    trajectory      (N,)   long    unique over the batch
+    turn            (N,)   long    position k of the row in its trajectory, from 0
+    rewards         (N,)   float   environment reward r_ik of the turn
+    penalties       (N,)   float   p_ik: malformed or inadmissible, else 0
+    anchor          (N,)   long    rows with the identical raw observation share an id; -1: none
+    success         (N,)   bool    whether the row's trajectory succeeded
+    anchor_texts    the observation of every anchor id (for fuzzy anchors)
+    """
+
+    prompts: Tensor
+    prompt_lengths: Tensor
+    responses: Tensor
+    mask: Tensor
+    old_log_probs: Tensor
+    entropies: Tensor
+    group: Tensor
+    trajectory: Tensor
+    turn: Tensor
+    rewards: Tensor
+    penalties: Tensor
+    anchor: Tensor
+    success: Tensor
+    anchor_texts: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    @property
+    def tokens(self) -> Tensor:
+        """(N,) long: response tokens the policy wrote in each row."""
+        return self.mask.sum(1)
+
+    def select(self, index: Tensor) -> Rows:
+        """The rows named by a boolean or integer index; anchors keep their ids."""
+        return replace(
+            self,
+            **{
+                field.name: value[index]
+                for field in fields(self)
+                if isinstance(value := getattr(self, field.name), Tensor)
+            },
+        )
+
+    def to(self, device: torch.device | str) -> Rows:
+        """The same rows on another device."""
+        return replace(
+            self,
+            **{
+                field.name: value.to(device)
+                for field in fields(self)
+                if isinstance(value := getattr(self, field.name), Tensor)
+            },
+        )
