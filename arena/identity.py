@@ -1,0 +1,106 @@
+"""What a trial is: its resolved configuration and the ids computed from it. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from trainers.config import Count, NonNegative, Section, Share, TrainingConfig
+
+IDENTITY_VERSION = 1
+"""Part of every id. Raise it when the same configuration starts to mean something else."""
+
+NOT_IN_IDENTITY = frozenset(
+    {
+        ("seed",),
+        ("model", "device"),
+        ("trainer", "checkpoint_every"),
+        ("trainer", "keep_checkpoints"),
+        ("trainer", "transcripts"),
+        ("collapse", "learned_floor"),
+        ("collapse", "stable_variance"),
+    }
+)
+"""Keys that change where a trial runs or what is kept and said of it, never what it learns."""
+
+
+class CollapseConfig(Section):
+    """When training has collapsed (methods.md section 8), and whether that ends the trial.
+
+    The defaults live in `conf/config.yaml`; `best_*` is the fall from the best success, `start_floor` the fall
+    below the clone, `format_*` the loss of the reply format; `learned_floor` and `stable_variance` only judge.
+    """
+
+    stop: bool
+    window: Count
+    patience: Count
+    best_share: Share
+    best_floor: Share
+    start_floor: Share
+    standard_errors: NonNegative
+    format_broken: Share
+    format_healthy: Share
+    learned_floor: Share
+    stable_variance: NonNegative
+
+
+class TrialConfig(TrainingConfig):
+    """Everything that decides what a trial does: what a back-end is given, which back-end, when to stop."""
+
+    backend: Annotated[str, Field(min_length=1)] = "native"
+    collapse: CollapseConfig
+
+
+def cell_id(config: TrialConfig, data_id: str) -> str:
+    """The id of a configuration whatever its seed: 12 hexadecimal digits.
+
+    data_id: what the environment's episodes are made of (`Environment.data_id`); official and generated data
+    are different cells. Computed alike for a planned trial and for one read back from its `trial.yaml`.
+    """
+    sections = {name: section_text(name, value) for name, value in config.model_dump(mode="json").items()}
+    return digest(sections, data_id, stops=config.collapse.stop)
+
+
+def trial_id(cell: str, seed: int) -> str:
+    """The id of a trial: its cell and its seed."""
+    return f"{cell}-s{seed}"
+
+
+def section_text(name: str, value: Any) -> str:
+    """The canonical text of one section of a dumped configuration, without what is not in the identity."""
+    if isinstance(value, Mapping):
+        value = {key: inner for key, inner in value.items() if (name, key) not in NOT_IN_IDENTITY}
+    return canonical_json(value)
+
+
+def digest(sections: Mapping[str, str], data_id: str, *, stops: bool) -> str:
+    """Hash the canonical texts of a configuration's sections (`section_text`) into a cell id.
+
+    stops: whether a collapse ends the trial; if not, the collapse thresholds decide nothing it does.
+    """
+    texts = dict(sections)
+    texts.pop("seed", None)
+    if not stops:
+        texts.pop("collapse", None)
+    body = ",".join(f"{json.dumps(name)}:{texts[name]}" for name in sorted(texts))
+    whole = f'{{"config":{{{body}}},"data":{json.dumps(data_id)},"version":{IDENTITY_VERSION}}}'
+    return hashlib.sha256(whole.encode()).hexdigest()[:12]
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and one spelling per number: 1, 1.0 and 1e0 give the same text."""
+    return json.dumps(_plain_numbers(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _plain_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain_numbers(inner) for inner in value]
+    return value

@@ -1,0 +1,135 @@
+"""A plan: every trial of a grid, with its identity, what it runs and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from arena.identity import TrialConfig
+
+State = Literal["pending", "running", "done", "failed", "interrupted", "unavailable"]
+"""How far a trial has come. `done` is any result (collapse is one); `unavailable` cannot run on this machine."""
+
+Point = Mapping[str, str | Mapping[str, Mapping[str, Any]]]
+"""One option per axis: `{axis: option}`, or `{axis: {option: {parameter: value}}}` where the grid set parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one trial is given. Fractions of a GPU are shared."""
+
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a study may cost at most, None where it is not limited. Hours are of the clock, for the whole study."""
+
+    trials: int | None = None
+    hours: float | None = None
+    gpu_hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """One trial: a cell and a seed.
+
+    id: `<cell>-s<seed>`, the name of its folder under `<study>/trials/`.
+    label: what people call its point: a method's name, or the options that differ. Equal for all seeds and
+        environments of a point.
+    methods: the named methods this point is, `CISPO(hi=4)` where parameters differ; often empty.
+    config: complete and validated; what the child process gets to read.
+    problems: why it cannot run on this machine, each with its remedy; empty unless `state` is unavailable.
+    """
+
+    id: str
+    cell: str
+    label: str
+    methods: tuple[str, ...]
+    point: Point
+    env: str
+    seed: int
+    config: TrialConfig
+    resources: Resources
+    state: State
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the trials without a result will take.
+
+    trial_seconds: per trial id, of the clock, run alone; seconds: for all of them, `at_once` side by side, clones
+    included; source: where the numbers come from, for people.
+    """
+
+    trial_seconds: Mapping[str, float]
+    seconds: float
+    gpu_hours: float
+    at_once: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Everything `arena run` needs: what the controller is handed. Making one creates nothing on disk.
+
+    folder: `<studies>/<name>`, which may not exist yet; studies: its parent, where clones are cached too.
+    grid, text: the grid file and its contents (for `grid.yaml`); assignments: the `key=value` of the command line.
+    axes: per axis the labels of the options that occur. design: how points were chosen.
+    profile: the resolved name; frozen for later runs by being in `plan.json`.
+    over_budget: each way in which the plan exceeds its budget, as a sentence; empty when it does not.
+    """
+
+    name: str
+    question: str
+    folder: Path
+    grid: Path
+    text: str
+    assignments: tuple[str, ...]
+    axes: Mapping[str, tuple[str, ...]]
+    design: str
+    profile: str
+    trials: tuple[PlannedTrial, ...]
+    budget: Budget
+    estimate: Estimate
+    over_budget: tuple[str, ...] = ()
+
+    @property
+    def studies(self) -> Path:
+        """The folder that holds this study and the cache of clones."""
+        return self.folder.parent
+
+    def trial_folder(self, trial: PlannedTrial) -> Path:
+        """Where a trial of this study keeps its files."""
+        return self.folder / "trials" / trial.id
+
+    def document(self) -> dict[str, Any]:
+        """The plan as plain data: the content of `plan.json` and of `arena plan --format json`."""
+        return {
+            "study": self.name,
+            "question": self.question,
+            "axes": {axis: list(labels) for axis, labels in self.axes.items()},
+            "design": self.design,
+            "profile": self.profile,
+            "trials": _trial_documents(self.trials),
+        }
+
+
+def _trial_documents(trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": trial.id,
+            "cell": trial.cell,
+            "label": trial.label,
+            "methods": list(trial.methods),
+            "point": dict(trial.point),
+            "env": trial.env,
+            "seed": trial.seed,
+            "state": trial.state,
+        }
+        for trial in trials
+    ]
