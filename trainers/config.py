@@ -85,7 +85,7 @@ class KLConfig(Section):
     @model_validator(mode="after")
     def _k1_has_no_gradient(self) -> KLConfig:
         if self.where == "loss" and self.estimator == "k1":
-            raise ValueError("k1 in the loss has zero expected gradient on-policy; use k2, k3 or where: reward")
+            raise ValueError("k1 in the loss has no gradient in expectation; use k2, k3 or where: reward")
         return self
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +16,9 @@ class Rows:
 
     prompts         (N, P) long    right-padded
     prompt_lengths  (N,)   long
+    prompt_id       (N,)   long    rows with the identical prompt share an id (it is computed once)
     responses       (N, T) long    right-padded, the end-of-sequence token included
-    mask            (N, T) bool    tokens the policy wrote; everything else is outside every loss and statistic
+    mask            (N, T) bool    tokens the policy wrote; the rest is outside every loss and statistic
     old_log_probs   (N, T) float   log pi_old at the training temperature; 0 outside the mask
     entropies       (N,)   float   mean token entropy of the row under pi_old, in nats
     group           (N,)   long    rows of one group started from the same initial state
@@ -30,6 +33,7 @@ class Rows:
 
     prompts: Tensor
     prompt_lengths: Tensor
+    prompt_id: Tensor
     responses: Tensor
     mask: Tensor
     old_log_probs: Tensor
@@ -53,22 +57,16 @@ class Rows:
 
     def select(self, index: Tensor) -> Rows:
         """The rows named by a boolean or integer index; anchors keep their ids."""
-        return replace(
-            self,
-            **{
-                field.name: value[index]
-                for field in fields(self)
-                if isinstance(value := getattr(self, field.name), Tensor)
-            },
-        )
+        return self._map(lambda tensor: tensor[index])
 
     def to(self, device: torch.device | str) -> Rows:
         """The same rows on another device."""
-        return replace(
-            self,
-            **{
-                field.name: value.to(device)
-                for field in fields(self)
-                if isinstance(value := getattr(self, field.name), Tensor)
-            },
-        )
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Rows:
+        changed: dict[str, Any] = {
+            field.name: change(value)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **changed)
