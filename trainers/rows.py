@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -70,3 +70,31 @@ class Rows:
             if isinstance(value := getattr(self, field.name), Tensor)
         }
         return replace(self, **changed)
+
+
+def concatenate(parts: Sequence[Rows]) -> Rows:
+    """One batch of several rollouts; groups, trajectories, prompts and anchors keep apart."""
+    if len(parts) == 1:
+        return parts[0]
+    prompts = max(part.prompts.shape[1] for part in parts)
+    tokens = max(part.responses.shape[1] for part in parts)
+    widths = {"prompts": prompts, "responses": tokens, "mask": tokens, "old_log_probs": tokens}
+    numbered = ("group", "trajectory", "prompt_id", "anchor")
+    columns: dict[str, list[Tensor]] = {}
+    offsets = dict.fromkeys(numbered, 0)
+    for part in parts:
+        for column in fields(part):
+            value = getattr(part, column.name)
+            if not isinstance(value, Tensor):
+                continue
+            if column.name in widths:
+                value = torch.nn.functional.pad(value, (0, widths[column.name] - value.shape[1]))
+            if column.name in numbered and len(value):
+                moved = value + offsets[column.name]
+                value = torch.where(value < 0, value, moved)
+            columns.setdefault(column.name, []).append(value)
+        for name in numbered:
+            last = len(part.anchor_texts) - 1 if name == "anchor" else int(getattr(part, name).max())
+            offsets[name] += last + 1
+    whole: dict[str, Any] = {name: torch.cat(values) for name, values in columns.items()}
+    return Rows(**whole, anchor_texts=tuple(text for part in parts for text in part.anchor_texts))

@@ -1,0 +1,50 @@
+# What people do here: make run, make test, make lint, make bench.
+VENV   ?= .venv
+PYTHON ?= python3
+PIP     = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+ARENA   = $(VENV)/bin/arena
+GRID   ?= grids/quickstart.yaml
+
+.PHONY: help run test test-all lint format types bench install install-all clean
+
+help:             ## show what can be made
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
+
+run: install      ## install and run the quickstart grid (GRID=... for another one)
+	$(ARENA) run $(GRID) --yes
+
+test: install     ## fast tests (under ten minutes on two cores)
+	$(VENV)/bin/python -m pytest -m "not slow"
+
+test-all: install ## all tests, the slow ones too
+	$(VENV)/bin/python -m pytest
+
+lint: install     ## style
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: install    ## static types, strict
+	$(VENV)/bin/mypy
+
+format: install   ## rewrite to style
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: install    ## speed, each figure beside a peer measured in the same run
+	@for file in benchmarks/*.py; do echo "== $$file"; $(VENV)/bin/python $$file || exit 1; done
+
+install: $(VENV)/.installed ## the environment with development tools
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing into $(VENV) (a few minutes the first time) ..."
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip setuptools wheel
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+install-all: install ## every extra as well; needs g++, make and cmake (ALFWorld's planner) and bubblewrap (Python sandbox)
+	@command -v g++ >/dev/null || { echo "g++ is missing: apt-get install g++ (ALFWorld's planner is compiled)"; exit 1; }
+	$(PIP) --editable '.[dev,alfworld,tir,verl]'
+
+clean:            ## remove the environment and caches (never the studies)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info
