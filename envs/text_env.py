@@ -47,7 +47,7 @@ class TextEnv(ABC):
     def step(self, text: str) -> tuple[str, float, bool, bool, Info]:
         """Take one action: observation, reward, terminated, truncated (the turn limit), info."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release what the environment holds; safe to call twice."""
 
 
@@ -82,17 +82,30 @@ class EnvPool(ABC):
     def step(self, episodes: Sequence[int], actions: Sequence[str]) -> list[Outcome]:
         """Act in the named running episodes (indices into `reset`'s seeds), one action each."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release what the pool holds; safe to call twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One turn of an expert: what it was shown (with the turns before) and the response it wrote."""
+    """One turn of an expert: what it was shown (with the turns before) and the response it wrote.
+
+    history: (observation, executed action) of the last turns, oldest first.
+    """
 
     history: tuple[tuple[str, str], ...]
     observation: Observation
     response: str
+
+
+class Expert(Protocol):
+    """Acts well in a `TextEnv` of its environment, and says why in the words of a policy."""
+
+    def action(self, env: Any) -> str | None:
+        """The best action in the running episode; None when success is out of reach."""
+
+    def thought(self, env: Any, action: str) -> str:
+        """What a policy that goes on with `action`, good or bad, could think before it."""
 
 
 class Environment(Protocol):
@@ -123,6 +136,9 @@ class Environment(Protocol):
 
     def make_pool(self, config: Any) -> EnvPool:
         """Many of them."""
+
+    def expert(self, config: Any) -> Expert:
+        """An upper bound, and what `demonstrations` imitate."""
 
     def demonstrations(
         self, config: Any, *, episodes: int, seed: int, explore: float, error: float, history: int

@@ -1,0 +1,113 @@
+"""Seeded levels whose shortest solution has a length in a range; no eval board is a train board."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from envs.sokoban.board import BOX, TARGET, WALL, Boards, Cells, Ints, boards_from
+from envs.sokoban.config import SokobanConfig
+from envs.sokoban.search import state_space
+from envs.text_env import Split
+
+GENERATOR = "random-placement-1"
+"""Names the algorithm below; to be raised whenever the same seed would give other levels."""
+
+Room = tuple[int, int, int, int, int]
+"""Size, boxes, walls, shortest and longest solution: what a level depends on beside its seed."""
+
+_MAX_CANDIDATES = 4096
+_MAX_TABLE = 2**22
+_PATIENCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of one split: their boards and the lengths (N,) of their shortest solutions."""
+
+    boards: Boards
+    optimal: Ints
+
+    def __len__(self) -> int:
+        return len(self.optimal)
+
+
+def levels(config: SokobanConfig, split: Split) -> Levels:
+    """The levels of a split, made at the first call.
+
+    Raises ValueError when the room has fewer different levels than asked for.
+    """
+    room = (config.size, config.boxes, config.walls, config.min_optimal, config.max_optimal)
+    if split == "eval":
+        return _eval_levels(room, config.level_seed, config.eval_levels)
+    if split == "train":
+        return _train_levels(room, config.level_seed, config.train_levels, config.eval_levels)
+    raise ValueError(f"unknown split {split!r}: expected 'train' or 'eval'")
+
+
+@lru_cache(maxsize=8)
+def _eval_levels(room: Room, seed: int, count: int) -> Levels:
+    return _generate(room, np.random.default_rng([seed, 1]), count, frozenset())
+
+
+@lru_cache(maxsize=8)
+def _train_levels(room: Room, seed: int, count: int, eval_count: int) -> Levels:
+    # the eval levels come first, so that another number of train levels leaves them as they are
+    boards = _eval_levels(room, seed, eval_count).boards
+    taken = frozenset(map(_content, boards.cells, boards.player.tolist()))
+    return _generate(room, np.random.default_rng([seed, 0]), count, taken)
+
+
+def _generate(room: Room, random: np.random.Generator, count: int, taken: frozenset[bytes]) -> Levels:
+    """`count` different levels, none with a board in `taken`."""
+    size, boxes, walls, low, high = room
+    space = state_space(size, boxes)
+    candidates = int(np.clip(_MAX_TABLE // space.count, 16, _MAX_CANDIDATES))
+    found: dict[bytes, tuple[Cells, int, int]] = {}
+    fruitless = 0
+    while len(found) < count:
+        cells, player = _candidates(random, candidates, size, boxes, walls)
+        lengths = space.distances(cells, high)[space.index(cells, player), np.arange(candidates)]
+        before = len(found)
+        for index in np.flatnonzero((lengths >= low) & (lengths <= high)).tolist():
+            content = _content(cells[index], int(player[index]))
+            if content not in taken:
+                found.setdefault(content, (cells[index], int(player[index]), int(lengths[index])))
+        fruitless = fruitless + 1 if len(found) == before else 0
+        if fruitless == _PATIENCE:
+            raise ValueError(
+                f"only {len(found)} of {count} different levels found with a shortest solution of {low} to "
+                f"{high} moves in a room of size {size} with {boxes} boxes: "
+                "ask for fewer levels or a wider range of lengths"
+            )
+    chosen = list(found.values())[:count]
+    boards = boards_from(np.stack([level[0] for level in chosen]), np.array([level[1] for level in chosen]))
+    for array in (boards.cells, boards.player, boards.on_target):
+        array.flags.writeable = False
+    return Levels(boards, np.array([level[2] for level in chosen]))
+
+
+def _candidates(
+    random: np.random.Generator, count: int, size: int, boxes: int, walls: int
+) -> tuple[Cells, Ints]:
+    """Player, boxes, targets and 0 to `walls` walls on different cells, uniformly.
+
+    Built on uniform floats only, the part of numpy's generators least likely to change between versions.
+    """
+    area = size * size
+    places = random.random((count, area)).argsort(1, kind="stable")
+    used = 1 + 2 * boxes
+    built = np.arange(walls)[None] < (random.random((count, 1)) * (walls + 1)).astype(np.int64)
+    cells = np.zeros((count, area + 1), np.uint8)
+    cells[:, area] = WALL
+    every = np.arange(count)[:, None]
+    cells[every, places[:, 1 : 1 + boxes]] = BOX
+    cells[every, places[:, 1 + boxes : used]] = TARGET
+    cells[every, places[:, used : used + walls]] = np.where(built, WALL, 0)
+    return cells, places[:, 0]
+
+
+def _content(cells: Cells, player: int) -> bytes:
+    return cells.tobytes() + bytes([player])
