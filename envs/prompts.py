@@ -122,7 +122,7 @@ def render(style: str, task: str, history: Sequence[tuple[str, str]], observatio
 
     style: `compact` (word-level, for tiny policies), `full` (for instruction models), or the path of a folder
     of your own with `prompt.txt` ($task, $history, $turns, $observation, $admissible) and `turn.txt` for one
-    turn of the history ($observation, $action). A paragraph of `prompt.txt` that holds $history or $admissible is
+    turn of the history ($observation, $action). A paragraph of `prompt.txt` with $history or $admissible is
     left out when there is no history, or no list of admissible actions. history: (observation, action) of the
     last turns, oldest first. Raises TemplateError for an unusable style.
     """

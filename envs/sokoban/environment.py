@@ -34,7 +34,7 @@ from envs.sokoban.board import (
 )
 from envs.sokoban.config import SokobanConfig
 from envs.sokoban.expert import THOUGHT_WORDS, Planner, play_demonstrations
-from envs.sokoban.levels import GENERATOR, levels
+from envs.sokoban.levels import GENERATOR, boards_in, levels
 from envs.text_env import Demonstration, EnvPool, Info, Observation, Outcome, Split, TextEnv
 
 _LEGEND = ", ".join(
@@ -53,6 +53,10 @@ _TASK = f"""You play Sokoban: push every box onto a target.
 The board is written row by row, rows separated by {ROW_END}. Symbols: {_LEGEND}.
 You move one cell up, down, left or right. Moving into a box pushes it if the cell behind it is free; boxes \
 cannot be pulled. You have {{turns}} moves."""
+
+
+_PLENTY = 20
+"""A room with so many more boards than levels needs no trial generation before a study is planned."""
 
 
 class SokobanEnv(TextEnv):
@@ -175,7 +179,13 @@ class SokobanEnvironment:
         return GENERATOR
 
     def problems(self, config: SokobanConfig) -> list[str]:
-        """Nothing can be missing."""
+        """Only that a small room has fewer levels than asked for."""
+        if (config.train_levels + config.eval_levels) * _PLENTY < boards_in(config):
+            return []
+        try:
+            levels(config, "train")
+        except ValueError as error:
+            return [str(error)]
         return []
 
     def task(self, config: SokobanConfig) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import comb
 
 import numpy as np
 
@@ -45,6 +46,14 @@ def levels(config: SokobanConfig, split: Split) -> Levels:
     if split == "train":
         return _train_levels(room, config.level_seed, config.train_levels, config.eval_levels)
     raise ValueError(f"unknown split {split!r}: expected 'train' or 'eval'")
+
+
+def boards_in(config: SokobanConfig) -> int:
+    """How many different boards the room has, whatever their solution."""
+    others = config.size**2 - 1
+    rest = others - 2 * config.boxes
+    walls = sum(comb(rest, count) for count in range(config.walls + 1))
+    return (others + 1) * comb(others, config.boxes) * comb(others - config.boxes, config.boxes) * walls
 
 
 @lru_cache(maxsize=8)
