@@ -115,7 +115,7 @@ def gigpo(
     """
     episode = _standardised(rows, statistics) if norm == "mean_std" else _centred(rows, statistics)
     states = anchors if fuzzy is None else _fuzzy_clusters(rows, anchors, fuzzy)
-    _, state = torch.unique(torch.stack([rows.group, states], 1), dim=0, return_inverse=True)
+    _, state = torch.unique(rows.group * (states.max() + 1) + states, return_inverse=True)
     value = discounted_returns(rows, gamma) - rows.penalties.double()
     mean, variance = _moments(value, torch.ones_like(value), state)
     step = value - mean

@@ -6,69 +6,42 @@ w are the aggregation's weights of the tokens that the masks keep, w_all those o
 keep every row. Weights, masks and sequence ratios belong to the whole mini-batch, so the gradient is the
 same under any split into micro-batches (but for `scope: microbatch`, whose point is that it is not).
 
-A trainer makes an `Objective` from its config once and calls `backward` per mini-batch.
+A trainer makes an `Objective` from its config once; per step it calls `charge_kl` and `advantages`, per
+mini-batch `backward`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from trainers.config import KLConfig, TrainingConfig
-from trainers.policy_gradient import kl
+from trainers.config import TrainingConfig
+from trainers.policy_gradient import advantage, kl
 from trainers.policy_gradient.is_clipping import Clip
 from trainers.policy_gradient.loss_aggregation import Aggregation, token_weights
 from trainers.policy_gradient.masks import kept_tokens
 from trainers.policy_gradient.options import bind
 from trainers.policy_gradient.parameters import AggregationSettings, ClippingSettings, settings
+from trainers.rows import Rows
 
-
-@dataclass(frozen=True)
-class LossRows:
-    """What the loss needs to know of a mini-batch beside the policy.
-
-    mask           (rows, tokens) bool   tokens the policy wrote
-    trajectory     (rows,) long
-    old_log_probs  (rows, tokens) float
-    advantages     (rows,) float
-    ref_log_probs  (rows, tokens) float, or None where KL is not in the loss
-    """
-
-    mask: Tensor
-    trajectory: Tensor
-    old_log_probs: Tensor
-    advantages: Tensor
-    ref_log_probs: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.mask)
-
-
-@dataclass(frozen=True)
-class Forward:
-    """The policy on some rows: log-probs of their tokens and token entropies in nats, both (rows, tokens).
-
-    With gradient, entropies only if there is an entropy bonus; values outside the mask are ignored.
-    """
-
-    log_probs: Tensor
-    entropies: Tensor
+# rows -> log-probs of their tokens, with gradient, and token entropies in nats, both (rows, tokens)
+Score = Callable[[Rows], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What a mini-batch's forward and backward pass leaves, without gradient, for the diagnostics.
+    """What a mini-batch's forward and backward pass leaves for the diagnostics, without gradient.
 
-    loss       ()                    the mini-batch's loss
+    loss       the mini-batch's loss
     log_probs  (rows, tokens) float  before the update
-    entropies  (rows, tokens) float
+    entropies  (rows, tokens) float  in nats
     kept       (rows, tokens) bool   tokens whose policy-loss term stayed
     """
 
-    loss: Tensor
+    loss: float
     log_probs: Tensor
     entropies: Tensor
     kept: Tensor
@@ -83,46 +56,31 @@ class Weights:
     kept: Tensor
 
 
-@dataclass(frozen=True)
 class Objective:
     """A point of the axes as a loss.
 
-    whole_trajectories: sequence ratios run over trajectories, so rows of one mini-batch depend on each other;
-    max_tokens: the configured response limit.
+    Raises ValueError for a wrong option, and for trajectory ratios under mini-batches that cut trajectories.
     """
 
-    clip: Clip
-    clip_settings: ClippingSettings
-    aggregation: Aggregation
-    aggregation_settings: AggregationSettings
-    kl: KLConfig
-    entropy_bonus: float
-    max_tokens: int
-    whole_trajectories: bool = False
-
-    @classmethod
-    def of(cls, config: TrainingConfig) -> Objective:
-        """Bind the options of a trial's config.
-
-        Raises ValueError for a wrong option, and for trajectory ratios under mini-batches that cut
-        trajectories.
-        """
-        whole_trajectories = config.is_clipping.parameters.get("unit") == "trajectory"
-        if whole_trajectories and config.trainer.shuffle != "trajectories":
+    def __init__(self, config: TrainingConfig) -> None:
+        trainer = config.trainer
+        self.clip: Clip = bind("is_clipping", config.is_clipping)
+        self.clip_settings = settings(config.is_clipping, ClippingSettings)
+        self.aggregation: Aggregation = bind("loss_aggregation", config.loss_aggregation)
+        self.aggregation_settings = settings(config.loss_aggregation, AggregationSettings)
+        self.advantage: advantage.Advantage = bind("advantage", config.advantage)
+        self.penalty_where = trainer.penalty.where
+        self.kl = trainer.kl
+        self.entropy_bonus = trainer.entropy_bonus
+        self.max_tokens = config.prompt.max_response_tokens
+        self.micro_rows = trainer.micro_rows
+        # sequence ratios run over trajectories: the loss of a row depends on other rows
+        self.whole_trajectories = config.is_clipping.parameters.get("unit") == "trajectory"
+        if self.whole_trajectories and trainer.shuffle != "trajectories":
             raise ValueError(
                 "is_clipping.unit: trajectory needs whole trajectories in a mini-batch: "
-                f"set trainer.shuffle: trajectories, not {config.trainer.shuffle}"
+                f"set trainer.shuffle: trajectories, not {trainer.shuffle}"
             )
-        return cls(
-            clip=bind("is_clipping", config.is_clipping),
-            clip_settings=settings(config.is_clipping, ClippingSettings),
-            aggregation=bind("loss_aggregation", config.loss_aggregation),
-            aggregation_settings=settings(config.loss_aggregation, AggregationSettings),
-            kl=config.trainer.kl,
-            entropy_bonus=config.trainer.entropy_bonus,
-            max_tokens=config.prompt.max_response_tokens,
-            whole_trajectories=whole_trajectories,
-        )
 
     @property
     def needs_reference(self) -> bool:
@@ -134,55 +92,67 @@ class Objective:
         """Whether the loss of some rows depends on the policy's log-probs of others."""
         return self.whole_trajectories or self.clip_settings != ClippingSettings()
 
+    def charge_kl(self, rows: Rows, ref_log_probs: Tensor) -> Rows:
+        """The rows with KL taken off their rewards under `kl.where: reward`, else as they are."""
+        if self.kl.where != "reward" or not self.kl.coefficient:
+            return rows
+        estimator = kl.ESTIMATORS[self.kl.estimator]
+        return kl.charge_rewards(rows, ref_log_probs, coefficient=self.kl.coefficient, estimator=estimator)
+
+    def advantages(self, rows: Rows) -> Tensor:
+        """(rows,) float32; raises ValueError when the option needs anchors that rows do not have."""
+        return advantage.advantages(rows, self.advantage, penalty_where=self.penalty_where)
+
     def backward(
         self,
-        minibatch: LossRows,
-        forward: Callable[[slice], Forward],
-        *,
-        micro_rows: int | None = None,
+        rows: Rows,
+        advantages: Tensor,
+        ref_log_probs: Tensor | None,
+        score: Score,
         generator: torch.Generator | None = None,
     ) -> Pass:
-        """Add the gradient of the mini-batch's loss to the parameters.
+        """Add the gradient of a mini-batch's loss to the parameters.
 
-        forward: the policy on a slice of the mini-batch's rows; micro_rows: rows per micro-batch, None for
-        all at once; generator: for `random_mask` only. Where a loss depends on every row's log-probs,
-        several micro-batches cost a forward pass without gradient first.
+        advantages: (rows,); ref_log_probs: (rows, tokens), None only where the loss has no KL; generator: for
+        `random_mask` only. Where rows depend on each other, several micro-batches cost a forward pass without
+        gradient first.
         """
-        rows = len(minibatch)
-        size = micro_rows or max(rows, 1)
-        splits = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
-        output = forward(splits[0]) if len(splits) == 1 else None
-        if output is not None:
-            known = output.log_probs.detach()
+        size = self.micro_rows or max(len(rows), 1)
+        splits = [slice(start, min(start + size, len(rows))) for start in range(0, len(rows), size)]
+        parts = [rows] if len(splits) == 1 else [_part(rows, split) for split in splits]
+        whole = score(rows) if len(splits) == 1 else None
+        if whole is not None:
+            known = whole[0].detach()
         elif self.needs_every_row:
             with torch.no_grad():
-                known = torch.cat([forward(part).log_probs for part in splits])
+                known = torch.cat([score(part)[0] for part in parts])
         else:
-            known = minibatch.old_log_probs
-        weights = self.weights(minibatch, known, splits, generator)
-        losses, log_probs, entropies = [], [], []
-        for part in splits:
-            output = output if len(splits) == 1 and output is not None else forward(part)
-            loss = self.loss(minibatch, weights, known, part, output)
+            known = rows.old_log_probs
+        weights = self.weights(rows, advantages, known, splits, generator)
+        losses, outputs = [], []
+        for split, part in zip(splits, parts, strict=True):
+            output = whole or score(part)
+            loss = self.loss(rows, advantages, ref_log_probs, weights, known, split, output)
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-            log_probs.append(output.log_probs.detach())
-            entropies.append(output.entropies.detach())
-        return Pass(torch.stack(losses).sum(), torch.cat(log_probs), torch.cat(entropies), weights.kept)
+            outputs.append((output[0].detach(), output[1].detach()))
+        log_probs, entropies = (torch.cat(values) for values in zip(*outputs, strict=True))
+        return Pass(float(torch.stack(losses).sum()), log_probs, entropies, weights.kept)
 
     def weights(
         self,
-        minibatch: LossRows,
+        rows: Rows,
+        advantages: Tensor,
         log_probs: Tensor,
-        splits: list[slice],
+        splits: Sequence[slice] = (slice(None),),
         generator: torch.Generator | None = None,
     ) -> Weights:
         """Masks and aggregation weights of a whole mini-batch; log_probs: (rows, tokens) of all its rows."""
         kept = kept_tokens(
             log_probs,
-            minibatch.old_log_probs,
-            minibatch.advantages,
-            minibatch.mask,
+            rows.old_log_probs,
+            advantages,
+            rows.mask,
             settings=self.clip_settings,
             generator=generator,
         )
@@ -190,46 +160,53 @@ class Objective:
             token_weights(
                 self.aggregation,
                 mask,
-                minibatch.trajectory,
+                rows.trajectory,
                 settings=self.aggregation_settings,
                 max_tokens=self.max_tokens,
                 micro_batches=splits,
             )
-            for mask in (kept.counted, minibatch.mask)
+            for mask in (kept.counted, rows.mask)
         )
         return Weights(torch.where(kept.terms, counted, 0.0), every, kept.terms)
 
     def loss(
-        self, minibatch: LossRows, weights: Weights, log_probs: Tensor, rows: slice, output: Forward
+        self,
+        rows: Rows,
+        advantages: Tensor,
+        ref_log_probs: Tensor | None,
+        weights: Weights,
+        log_probs: Tensor,
+        split: slice,
+        output: tuple[Tensor, Tensor],
     ) -> Tensor:
-        """() the part of the mini-batch's loss that belongs to `rows`; the parts add up to the whole.
+        """() the part of the mini-batch's loss that belongs to some of its rows; the parts add up to it.
 
-        log_probs: (rows, tokens) of the whole mini-batch, read only where rows depend on each other;
-        output: the policy on `rows`.
+        log_probs: (rows, tokens) of the whole mini-batch, read only where rows depend on each other; split:
+        which rows; output: log-probs with gradient and entropies of those.
         """
-        mask = minibatch.mask[rows]
-        written = torch.where(mask, output.log_probs, 0.0)
+        mask = rows.mask[split]
+        written = torch.where(mask, output[0], 0.0)
+        everything, seen = written, split
         if self.whole_trajectories:
             # the option sees the whole mini-batch, of which only these rows carry a gradient
-            everything = torch.cat([log_probs[: rows.start], written, log_probs[rows.stop :]])
-            within = slice(None)
-        else:
-            everything, within = written, rows
+            everything = torch.cat([log_probs[: split.start], written, log_probs[split.stop :]])
+            seen = slice(None)
         objective = self.clip(
-            everything,
-            minibatch.old_log_probs[within],
-            minibatch.advantages[within],
-            minibatch.mask[within],
-            minibatch.trajectory[within],
+            everything, rows.old_log_probs[seen], advantages[seen], rows.mask[seen], rows.trajectory[seen]
         )
-        objective = objective[rows] if self.whole_trajectories else objective
-        loss = -(weights.policy[rows] * objective).sum()
+        if self.whole_trajectories:
+            objective = objective[split]
+        loss = -(weights.policy[split] * objective).sum()
         if self.needs_reference:
-            if minibatch.ref_log_probs is None:
-                raise ValueError("KL in the loss needs the mini-batch's ref_log_probs")
-            estimate = kl.ESTIMATORS[self.kl.estimator](written, minibatch.ref_log_probs[rows], mask)
-            loss = loss + self.kl.coefficient * (weights.every[rows] * estimate).sum()
+            if ref_log_probs is None:
+                raise ValueError("KL in the loss needs ref_log_probs")
+            estimate = kl.ESTIMATORS[self.kl.estimator](written, ref_log_probs[split], mask)
+            loss = loss + self.kl.coefficient * (weights.every[split] * estimate).sum()
         if self.entropy_bonus:
-            entropies = torch.where(mask, output.entropies, 0.0)
-            loss = loss - self.entropy_bonus * (weights.every[rows] * entropies).sum()
+            entropies = torch.where(mask, output[1], 0.0)
+            loss = loss - self.entropy_bonus * (weights.every[split] * entropies).sum()
         return loss
+
+
+def _part(rows: Rows, split: slice) -> Rows:
+    return rows.select(torch.arange(split.start, split.stop, device=rows.mask.device))
