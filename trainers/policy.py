@@ -59,10 +59,12 @@ class Policy(Protocol):
     ) -> Generated:
         """Sample one response for every entry of `row_prompt`, an index into the distinct `prompts`."""
 
-    def score(self, rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
+    def score(
+        self, rows: Rows, temperature: float, *, entropy_gradient: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies (nats) of the rows' response tokens, both (N, T), 0 outside the mask.
 
-        With gradients when they are enabled; entropies carry none.
+        With gradients when they are enabled; entropies carry one only when asked to.
         """
 
     def save(self, folder: Path) -> None:

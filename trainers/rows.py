@@ -29,6 +29,7 @@ class Rows:
     anchor          (N,)   long    rows with the identical raw observation share an id; -1: none
     success         (N,)   bool    whether the row's trajectory succeeded
     anchor_texts    the observation of every anchor id (for fuzzy anchors)
+    token_entropies (N, T) float   entropy of every token under pi_old, where the rollout kept it
     """
 
     prompts: Tensor
@@ -46,6 +47,7 @@ class Rows:
     anchor: Tensor
     success: Tensor
     anchor_texts: tuple[str, ...] = ()
+    token_entropies: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -78,7 +80,9 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
         return parts[0]
     prompts = max(part.prompts.shape[1] for part in parts)
     tokens = max(part.responses.shape[1] for part in parts)
-    widths = {"prompts": prompts, "responses": tokens, "mask": tokens, "old_log_probs": tokens}
+    widths = {"prompts": prompts} | dict.fromkeys(
+        ("responses", "mask", "old_log_probs", "token_entropies"), tokens
+    )
     numbered = ("group", "trajectory", "prompt_id", "anchor")
     columns: dict[str, list[Tensor]] = {}
     offsets = dict.fromkeys(numbered, 0)

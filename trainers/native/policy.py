@@ -110,7 +110,9 @@ class TinyPolicy:
             entropies.sum(1) / lengths_out,
         )
 
-    def score(self, rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
+    def score(
+        self, rows: Rows, temperature: float, *, entropy_gradient: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies of the rows' response tokens, (N, T) each, 0 outside the mask."""
         device = self.model.lm_head.device
         rows = rows.to(device)
@@ -130,9 +132,8 @@ class TinyPolicy:
         log_p = F.log_softmax(F.linear(hidden, self.model.lm_head) / temperature, -1)
         place = rows.mask.reshape(-1).nonzero().squeeze(1)
         chosen = log_p.gather(1, rows.responses.reshape(-1)[place, None]).squeeze(1)
-        with torch.no_grad():
-            detached = log_p.detach()
-            entropy = -(detached.exp() * detached).sum(1)
+        spread = log_p if entropy_gradient else log_p.detach()
+        entropy = -(spread.exp() * spread).sum(1)
         empty = chosen.new_zeros(rows.mask.numel())
         return (
             empty.index_copy(0, place, chosen).view(rows.mask.shape),

@@ -1,0 +1,295 @@
+"""The native RL loop: roll out, judge, update; evaluate and checkpoint between steps.
+
+A step reads top to bottom in `NativeTrainer.step`. Everything random comes from generators keyed by
+(seed, stream, step), so a run that was killed and resumed from a checkpoint repeats the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from envs.registry import load_environment
+from trainers.collection import Collected, collect
+from trainers.config import TrainingConfig
+from trainers.diagnostics import StepDiagnostics, rollout_metrics
+from trainers.minibatches import Minibatch, minibatches
+from trainers.monitor import Histogram, Monitor
+from trainers.native.checkpoint import newest_checkpoint, restore_optimizer, save_checkpoint
+from trainers.native.policy import TinyPolicy
+from trainers.policy import Sampling
+from trainers.policy_gradient import kl
+from trainers.policy_gradient.advantage import advantages
+from trainers.policy_gradient.objective import Forward, LossRows, Objective
+from trainers.policy_gradient.options import bind
+from trainers.policy_gradient.parameters import FilteringSettings, settings
+from trainers.randomness import numpy_generator, torch_generator
+from trainers.rollout import Prompter, Rollout, rollout
+from trainers.rows import Rows
+
+SCORE_ROWS = 1024  # rows scored at once when no gradient is needed
+BASELINE_EVALUATIONS = 4  # the clone is evaluated on this many times the usual episodes
+
+
+class Diverged(ArithmeticError):
+    """A loss, gradient or parameter stopped being finite."""
+
+
+def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Monitor) -> None:
+    """Train from the clone, or from the newest checkpoint when there is one, to the last step.
+
+    Returns early when the monitor says stop, leaving a checkpoint. Raises Diverged after reporting the step in
+    which numbers stopped being finite.
+    """
+    trainer = NativeTrainer(config, clone, checkpoints, monitor)
+    try:
+        trainer.run()
+    finally:
+        trainer.close()
+
+
+class NativeTrainer:
+    """One trial: the policy, its reference, the optimiser and the environments."""
+
+    def __init__(self, config: TrainingConfig, clone: Path, checkpoints: Path, monitor: Monitor) -> None:
+        self.config, self.checkpoints, self.monitor = config, checkpoints, monitor
+        environment, env_config = load_environment(config.env)
+        self.pool = environment.make_pool(env_config)
+        self.policy = TinyPolicy.load(clone, config.model)
+        self.reference = TinyPolicy.load(clone, config.model)
+        self.reference.module.requires_grad_(False)
+        self.prompter = Prompter(self.policy, config.prompt, environment.task(env_config))
+        trainer = config.trainer
+        self.optimizer = torch.optim.AdamW(
+            self.policy.module.parameters(),
+            lr=trainer.learning_rate,
+            betas=trainer.betas,
+            weight_decay=trainer.weight_decay,
+            fused=True,
+        )
+        self.objective = Objective.of(config)
+        self.advantage = bind("advantage", config.advantage)
+        self.keep = bind("dynamic_filtering", config.dynamic_filtering)
+        self.filtering = settings(config.dynamic_filtering, FilteringSettings)
+        self.diagnostics = StepDiagnostics(config)
+        self.done, self.updates = 0, 0
+
+    def close(self) -> None:
+        """Release the environments."""
+        self.pool.close()
+
+    def run(self) -> None:
+        """Resume if there is a checkpoint, then step to the end."""
+        self._resume()
+        if self.done == 0:
+            self.evaluate(0, BASELINE_EVALUATIONS * self.config.evaluation.episodes)
+        steps, every = self.config.trainer.steps, self.config.evaluation.every
+        while self.done < steps and not self.monitor.should_stop():
+            step = self.done + 1
+            self.step(step)
+            if step % every == 0 or step == steps:
+                self.evaluate(step, self.config.evaluation.episodes)
+            self.done = step
+            if (
+                step % self.config.trainer.checkpoint_every == 0
+                or step == steps
+                or self.monitor.should_stop()
+            ):
+                self._checkpoint()
+
+    def step(self, step: int) -> None:
+        """One RL step: collect, advantages, mini-batch updates, report."""
+        began, cpu = time.perf_counter(), time.process_time()
+        collected = self.collect(step)
+        rolled = time.perf_counter()
+        self.diagnostics.start(step)
+        diverged = None
+        discarded: float | None = None
+        if collected.rows is not None:
+            reference = self._reference_log_probs(collected.rows)
+            rows = self._charged(collected.rows, reference)
+            value = advantages(rows, self.advantage, penalty_where=self.config.trainer.penalty.where)
+            try:
+                self.update(step, rows, reference, value)
+            except Diverged as error:
+                diverged = error
+        metrics = {
+            **rollout_metrics(collected, self.objective, self.config.trainer.group_size),
+            **self.diagnostics.metrics(),
+            "train/learning_rate": self._learning_rate(self.updates),
+            "time/rollout": rolled - began,
+            "time/update": time.perf_counter() - rolled,
+            "time/step": time.perf_counter() - began,
+            "time/cpu": time.process_time() - cpu,
+        }
+        if discarded is not None:
+            metrics["rollout/advantage_discarded"] = discarded
+        histograms: Sequence[Histogram] = self.diagnostics.histograms()
+        self.monitor.report(
+            step, "train", metrics, histograms=histograms, episodes=collected.rollouts[0].transcripts
+        )
+        if diverged is not None:
+            raise diverged
+
+    def collect(self, step: int) -> Collected:
+        """Play the step's episodes."""
+        trainer = self.config.trainer
+        sampling = Sampling(
+            temperature=trainer.temperature, max_tokens=self.config.prompt.max_response_tokens
+        )
+
+        def play(attempt: int) -> Rollout:
+            states = numpy_generator(self.config.seed, "states", step, attempt)
+            seeds = states.integers(2**31, size=trainer.groups).repeat(trainer.group_size).tolist()
+            return rollout(
+                self.policy,
+                self.pool,
+                self.prompter,
+                seeds,
+                split="train",
+                group_size=trainer.group_size,
+                sampling=sampling,
+                penalty=trainer.penalty,
+                generator=torch_generator(self.config.seed, "rollout", step, attempt),
+                transcripts=trainer.transcripts if attempt == 0 else 0,
+            )
+
+        return collect(
+            play,
+            self.keep,
+            self.filtering,
+            step=step,
+            groups=trainer.groups,
+            group_size=trainer.group_size,
+        )
+
+    def update(self, step: int, rows: Rows, reference: Tensor, value: Tensor) -> None:
+        """All mini-batch updates of a step. Raises Diverged before a non-finite update is applied."""
+        trainer = self.config.trainer
+        for epoch in range(trainer.epochs):
+            generator = torch_generator(self.config.seed, "minibatches", step, epoch)
+            for batch in minibatches(rows.trajectory, trainer, generator):
+                self._update_once(rows, reference, value, batch, generator)
+
+    def _update_once(
+        self, rows: Rows, reference: Tensor, value: Tensor, batch: Minibatch, generator: torch.Generator
+    ) -> None:
+        trainer = self.config.trainer
+        chosen = rows.select(batch.index)
+        inputs = LossRows(
+            mask=chosen.mask,
+            trajectory=chosen.trajectory,
+            old_log_probs=chosen.old_log_probs,
+            advantages=value[batch.index],
+            ref_log_probs=reference[batch.index],
+        )
+
+        def forward(part: slice) -> Forward:
+            return Forward(
+                *self.policy.score(
+                    chosen.select(part), trainer.temperature, entropy_gradient=trainer.entropy_bonus > 0
+                )
+            )
+
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate(self.updates)
+        self.optimizer.zero_grad(set_to_none=True)
+        result = self.objective.backward(inputs, forward, micro_rows=trainer.micro_rows, generator=generator)
+        norm = float(
+            torch.nn.utils.clip_grad_norm_(
+                self.policy.module.parameters(), trainer.gradient_clip, foreach=True
+            )
+        )
+        loss = float(result.loss)
+        self.diagnostics.add(inputs, result, chosen.entropies, batch.copies, gradient_norm=norm)
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            raise Diverged(f"loss {loss}, gradient norm {norm} at update {self.updates + 1}")
+        self.optimizer.step()
+        self.updates += 1
+
+    def evaluate(self, step: int, episodes: int) -> None:
+        """Play the first `episodes` states of the eval split and report."""
+        began = time.perf_counter()
+        evaluation = self.config.evaluation
+        result = rollout(
+            self.policy,
+            self.pool,
+            self.prompter,
+            range(episodes),
+            split="eval",
+            group_size=1,
+            sampling=Sampling(
+                evaluation.temperature,
+                evaluation.top_p,
+                evaluation.top_k,
+                self.config.prompt.max_response_tokens,
+            ),
+            penalty=self.config.trainer.penalty,
+            generator=torch_generator(self.config.seed, "evaluation", step),
+            transcripts=self.config.trainer.transcripts,
+        )
+        played = result.episodes
+        metrics = {
+            "eval/success": float(played.success.float().mean()),
+            "eval/return": float(played.returns.mean()),
+            "eval/turns": float(played.turns.float().mean()),
+            "eval/episodes": float(episodes),
+            "eval/valid_format": float(played.valid_format.mean()),
+            "eval/valid_action": float(played.valid_action.mean()),
+            "eval/response_tokens": float(played.response_tokens.float().mean()),
+            "time/evaluation": time.perf_counter() - began,
+        }
+        self.monitor.report(step, "eval", metrics, episodes=result.transcripts)
+
+    def _learning_rate(self, updates: int) -> float:
+        warmup = self.config.trainer.warmup_updates
+        return self.config.trainer.learning_rate * min(1.0, (updates + 1) / max(warmup, 1))
+
+    def _reference_log_probs(self, rows: Rows) -> Tensor:
+        temperature = self.config.trainer.temperature
+        with torch.no_grad():
+            parts = [
+                self.reference.score(rows.select(index), temperature)[0]
+                for index in torch.arange(len(rows)).split(SCORE_ROWS)
+            ]
+        return torch.cat(parts)
+
+    def _charged(self, rows: Rows, reference: Tensor) -> Rows:
+        """The rows with KL taken off their rewards, where it is in the reward."""
+        config = self.config.trainer.kl
+        if config.where != "reward" or config.coefficient == 0:
+            return rows
+        return kl.charge_rewards(
+            rows, reference, coefficient=config.coefficient, estimator=kl.ESTIMATORS[config.estimator]
+        )
+
+    def _checkpoint(self) -> None:
+        state = {
+            "updates": self.updates,
+            "diagnostics": self.diagnostics.state(),
+            "records": self.monitor.position(),
+        }
+        save_checkpoint(
+            self.checkpoints,
+            self.done,
+            self.policy,
+            self.optimizer,
+            state,
+            keep=self.config.trainer.keep_checkpoints,
+        )
+
+    def _resume(self) -> None:
+        checkpoint = newest_checkpoint(self.checkpoints)
+        if checkpoint is None:
+            self.monitor.rewind({})
+            return
+        self.policy.model.load(checkpoint.folder)
+        restore_optimizer(checkpoint, self.optimizer)
+        self.done, self.updates = checkpoint.step, int(checkpoint.state["updates"])
+        self.diagnostics.restore(checkpoint.state["diagnostics"])
+        self.monitor.rewind(checkpoint.state["records"])
