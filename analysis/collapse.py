@@ -43,7 +43,7 @@ class CollapseRule:
     stable_variance  stable: variance of success around a line, beyond sampling variance, below this
     """
 
-    stop: bool = True
+    stop: bool = False
     window: int = 3
     patience: int = 3
     best_share: float = 0.5

@@ -175,13 +175,14 @@ def test_recovery_does_not_undo_a_collapse() -> None:
 
 def test_a_run_stopped_at_its_collapse_carries_its_last_trailing_mean() -> None:
     curve = [0.6, 0.6, 0.6, 0.2, 0.1, 0.06, 0.02]
-    watch = CollapseWatch(CollapseRule())
+    rule = CollapseRule(stop=True)
+    watch = CollapseWatch(rule)
     seen = []
     for row in evaluations(0.1, curve):
         seen.append(row)
         if watch.update(row):
             break
-    verdict = judge(seen, CollapseRule(), finished=True)
+    verdict = judge(seen, rule, finished=True)
     last = [row["eval/success"] for row in seen][-3:]
     assert verdict.carried
     assert verdict.final == pytest.approx(sum(last) / 3)
@@ -241,7 +242,7 @@ def test_what_comes_first_counts_a_collapse_that_diverges_later_has_collapsed() 
 
 def test_an_interrupted_run_whose_collapse_would_have_stopped_it_has_collapsed() -> None:
     rows = evaluations(0.5, [0.1] * 6)
-    stopping = judge(rows, CollapseRule(), finished=False, interrupted=True)
+    stopping = judge(rows, CollapseRule(stop=True), finished=False, interrupted=True)
     going_on = judge(rows, CollapseRule(stop=False), finished=False, interrupted=True)
     assert stopping.outcome == "collapsed"
     assert (going_on.outcome, going_on.onset) == ("interrupted", 6)

@@ -1,0 +1,99 @@
+"""Intervals over blocks: how far a number would move with other seeds.
+
+Seeds are resampled as blocks, jointly over every cell they occur in, because cells of one block share their
+seed and clone. Trials, episodes and steps are never resampled on their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, stdtrit
+
+LEAST_BLOCKS = 5
+RESAMPLES = 4000
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], Floats]
+"""Maps tables (..., blocks, columns) to numbers (...). NaN marks a cell that a block lacks."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with how far it reaches.
+
+    kind: `interval` (bootstrap over blocks), or with too few blocks the `range` of the blocks' own values:
+    what was seen, without any claim about what was not. `blocks` is their number; 0 leaves NaN everywhere.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    kind: Literal["interval", "range"]
+    blocks: int
+
+
+def mean_of_columns(table: Floats) -> Floats:
+    """(..., blocks, columns) -> (...): mean over blocks of each column, then over columns."""
+    with np.errstate(invalid="ignore"):
+        counts = np.sum(~np.isnan(table), axis=-2)
+        means: Floats = np.nansum(table, axis=-2) / np.where(counts > 0, counts, np.nan)
+    result: Floats = means.mean(axis=-1)
+    return result
+
+
+def seed_interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
+    """The mean of one number per block, with its interval (`block_interval` of one column)."""
+    return block_interval(np.asarray(values, dtype=float)[:, None], level=level)
+
+
+def block_interval(
+    table: ArrayLike,
+    statistic: Statistic = mean_of_columns,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Bootstrap a statistic of a table (blocks, columns) over its blocks (rows).
+
+    The percentile interval, its tails widened for small samples so that for a mean it agrees with Student's t
+    (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.3). Blocks without any number
+    are left out; with fewer than five, the range of the blocks' own statistics is returned instead.
+    Deterministic: equal tables and seeds give equal intervals.
+    """
+    values = np.asarray(table, dtype=float)
+    values = values[~np.isnan(values).all(axis=1)]
+    blocks = len(values)
+    if blocks == 0:
+        return Interval(np.nan, np.nan, np.nan, "range", 0)
+    estimate = float(statistic(values[None])[0])
+    if blocks < LEAST_BLOCKS:
+        own = np.array([float(statistic(values[None, k : k + 1])[0]) for k in range(blocks)])
+        if np.isnan(own).all():
+            return Interval(estimate, np.nan, np.nan, "range", blocks)
+        return Interval(estimate, float(np.nanmin(own)), float(np.nanmax(own)), "range", blocks)
+    random = np.random.default_rng(seed)
+    chosen = random.integers(0, blocks, size=(resamples, blocks))
+    drawn = statistic(values[chosen])
+    tail = _small_sample_tail((1 - level) / 2, blocks)
+    low, high = np.nanquantile(drawn, [tail, 1 - tail])
+    return Interval(estimate, float(low), float(high), "interval", blocks)
+
+
+def _small_sample_tail(tail: float, blocks: int) -> float:
+    """The normal tail beyond t(tail, n-1) sqrt(n/(n-1)): undoes the bootstrap's n for n-1 and z for t."""
+    return float(ndtr(stdtrit(blocks - 1, tail) * np.sqrt(blocks / (blocks - 1))))
+
+
+def interquartile_mean(values: ArrayLike) -> float:
+    """Mean of the middle half: a quarter of the values, rounded down, is cut at each end; NaN is left out."""
+    kept = np.sort(np.asarray(values, dtype=float).ravel())
+    kept = kept[~np.isnan(kept)]
+    if not len(kept):
+        return float("nan")
+    cut = len(kept) // 4
+    return float(kept[cut : len(kept) - cut].mean())
