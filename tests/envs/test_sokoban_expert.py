@@ -70,6 +70,20 @@ def test_after_a_wrong_action_the_plan_goes_on_from_where_it_leads(slow, make):
     assert lost
 
 
+def test_a_box_that_a_wall_holds_is_not_pushed_even_in_thought(slow, make):
+    environment, config = make(thought_words=2)
+    env, expert = environment.make(config), environment.expert(config)
+    held = 0
+    for seed in range(400):
+        state = slow.read(env.reset(seed)[0])
+        for action, (dy, dx) in {"up": (-1, 0), "left": (0, -1)}.items():
+            y, x = state.player
+            if (y + dy, x + dx) in state.boxes and (y + 2 * dy, x + 2 * dx) in state.walls:
+                held += 1
+                assert expert.thought(env, action).split()[0] == action
+    assert held
+
+
 def test_where_nothing_helps_it_says_so(slow, make):
     environment, config = make()
     env, expert = environment.make(config), environment.expert(config)
