@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from envs.prompts import FORMAT_WORDS
@@ -53,7 +54,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
             stage,
             cloning,
             stage_number=number,
-            progress=lambda step, before=done: progress(before + step, total),
+            progress=partial(_after, progress, done, total),
         )
         done += stage.steps
         report.append({"examples": len(examples), "first_loss": losses[0], "last_loss": losses[-1]})
@@ -64,3 +65,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
         "seconds": round(time.perf_counter() - began, 2),
     }
     (folder / "clone.json").write_text(json.dumps(summary, indent=1))
+
+
+def _after(progress: Callable[[int, int], None], before: int, total: int, step: int) -> None:
+    progress(before + step, total)

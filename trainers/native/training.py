@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,13 +18,11 @@ from trainers.collection import Collected, collect
 from trainers.config import TrainingConfig
 from trainers.diagnostics import StepDiagnostics, rollout_metrics
 from trainers.minibatches import Minibatch, minibatches
-from trainers.monitor import Histogram, Monitor
+from trainers.monitor import Monitor
 from trainers.native.checkpoint import newest_checkpoint, restore_optimizer, save_checkpoint
 from trainers.native.policy import TinyPolicy
 from trainers.policy import Sampling
-from trainers.policy_gradient import kl
-from trainers.policy_gradient.advantage import advantages
-from trainers.policy_gradient.objective import Forward, LossRows, Objective
+from trainers.policy_gradient.objective import Objective
 from trainers.policy_gradient.options import bind
 from trainers.policy_gradient.parameters import FilteringSettings, settings
 from trainers.randomness import numpy_generator, torch_generator
@@ -72,8 +69,7 @@ class NativeTrainer:
             weight_decay=trainer.weight_decay,
             fused=True,
         )
-        self.objective = Objective.of(config)
-        self.advantage = bind("advantage", config.advantage)
+        self.objective = Objective(config)
         self.keep = bind("dynamic_filtering", config.dynamic_filtering)
         self.filtering = settings(config.dynamic_filtering, FilteringSettings)
         self.diagnostics = StepDiagnostics(config)
@@ -109,13 +105,12 @@ class NativeTrainer:
         rolled = time.perf_counter()
         self.diagnostics.start(step)
         diverged = None
-        discarded: float | None = None
         if collected.rows is not None:
             reference = self._reference_log_probs(collected.rows)
-            rows = self._charged(collected.rows, reference)
-            value = advantages(rows, self.advantage, penalty_where=self.config.trainer.penalty.where)
+            rows = self.objective.charge_kl(collected.rows, reference)
+            advantages = self.objective.advantages(rows)
             try:
-                self.update(step, rows, reference, value)
+                self.update(step, rows, reference, advantages)
             except Diverged as error:
                 diverged = error
         metrics = {
@@ -127,11 +122,12 @@ class NativeTrainer:
             "time/step": time.perf_counter() - began,
             "time/cpu": time.process_time() - cpu,
         }
-        if discarded is not None:
-            metrics["rollout/advantage_discarded"] = discarded
-        histograms: Sequence[Histogram] = self.diagnostics.histograms()
         self.monitor.report(
-            step, "train", metrics, histograms=histograms, episodes=collected.rollouts[0].transcripts
+            step,
+            "train",
+            metrics,
+            histograms=self.diagnostics.histograms(),
+            episodes=collected.rollouts[0].transcripts,
         )
         if diverged is not None:
             raise diverged
@@ -168,47 +164,32 @@ class NativeTrainer:
             group_size=trainer.group_size,
         )
 
-    def update(self, step: int, rows: Rows, reference: Tensor, value: Tensor) -> None:
+    def update(self, step: int, rows: Rows, reference: Tensor, advantages: Tensor) -> None:
         """All mini-batch updates of a step. Raises Diverged before a non-finite update is applied."""
         trainer = self.config.trainer
         for epoch in range(trainer.epochs):
             generator = torch_generator(self.config.seed, "minibatches", step, epoch)
             for batch in minibatches(rows.trajectory, trainer, generator):
-                self._update_once(rows, reference, value, batch, generator)
+                self._update_once(rows, reference, advantages, batch, generator)
 
     def _update_once(
-        self, rows: Rows, reference: Tensor, value: Tensor, batch: Minibatch, generator: torch.Generator
+        self, rows: Rows, reference: Tensor, advantages: Tensor, batch: Minibatch, generator: torch.Generator
     ) -> None:
         trainer = self.config.trainer
         chosen = rows.select(batch.index)
-        inputs = LossRows(
-            mask=chosen.mask,
-            trajectory=chosen.trajectory,
-            old_log_probs=chosen.old_log_probs,
-            advantages=value[batch.index],
-            ref_log_probs=reference[batch.index],
-        )
-
-        def forward(part: slice) -> Forward:
-            return Forward(
-                *self.policy.score(
-                    chosen.select(part), trainer.temperature, entropy_gradient=trainer.entropy_bonus > 0
-                )
-            )
-
+        reference, advantages = reference[batch.index], advantages[batch.index]
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(self.updates)
         self.optimizer.zero_grad(set_to_none=True)
-        result = self.objective.backward(inputs, forward, micro_rows=trainer.micro_rows, generator=generator)
+        result = self.objective.backward(chosen, advantages, reference, self._score, generator)
         norm = float(
             torch.nn.utils.clip_grad_norm_(
                 self.policy.module.parameters(), trainer.gradient_clip, foreach=True
             )
         )
-        loss = float(result.loss)
-        self.diagnostics.add(inputs, result, chosen.entropies, batch.copies, gradient_norm=norm)
-        if not math.isfinite(loss) or not math.isfinite(norm):
-            raise Diverged(f"loss {loss}, gradient norm {norm} at update {self.updates + 1}")
+        self.diagnostics.add(result, chosen, advantages, reference, batch.copies, gradient_norm=norm)
+        if not math.isfinite(result.loss) or not math.isfinite(norm):
+            raise Diverged(f"loss {result.loss}, gradient norm {norm} at update {self.updates + 1}")
         self.optimizer.step()
         self.updates += 1
 
@@ -255,18 +236,13 @@ class NativeTrainer:
         with torch.no_grad():
             parts = [
                 self.reference.score(rows.select(index), temperature)[0]
-                for index in torch.arange(len(rows)).split(SCORE_ROWS)
+                for index in torch.split(torch.arange(len(rows)), SCORE_ROWS)
             ]
         return torch.cat(parts)
 
-    def _charged(self, rows: Rows, reference: Tensor) -> Rows:
-        """The rows with KL taken off their rewards, where it is in the reward."""
-        config = self.config.trainer.kl
-        if config.where != "reward" or config.coefficient == 0:
-            return rows
-        return kl.charge_rewards(
-            rows, reference, coefficient=config.coefficient, estimator=kl.ESTIMATORS[config.estimator]
-        )
+    def _score(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        trainer = self.config.trainer
+        return self.policy.score(rows, trainer.temperature, entropy_gradient=trainer.entropy_bonus > 0)
 
     def _checkpoint(self) -> None:
         state = {
