@@ -71,7 +71,7 @@ def test_after_a_wrong_action_the_plan_goes_on_from_where_it_leads(slow, make):
 
 
 def test_a_box_that_a_wall_holds_is_not_pushed_even_in_thought(slow, make):
-    environment, config = make(thought_words=2)
+    environment, config = make(thought_words=2, walls=6)
     env, expert = environment.make(config), environment.expert(config)
     held = 0
     for seed in range(400):
