@@ -25,7 +25,7 @@ class CloningError(ValueError):
 
 @dataclass(frozen=True)
 class Examples:
-    """Encoded demonstrations: right-padded prompts and responses, (n, P) and (n, T) long, and lengths (n,)."""
+    """Encoded demonstrations: right-padded prompts (n, P) and responses (n, T), long, lengths (n,)."""
 
     prompts: Tensor
     prompt_lengths: Tensor
@@ -101,7 +101,7 @@ def imitate(
     stage_number: int,
     progress: Callable[[int], None],
 ) -> list[float]:
-    """Minimise the mean negative log-likelihood per response token; returns the loss of every update (nats)."""
+    """Minimise the mean negative log-likelihood per response token; returns every update's loss (nats)."""
     optimizer = torch.optim.AdamW(
         policy.module.parameters(),
         lr=stage.learning_rate,

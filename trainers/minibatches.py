@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ def minibatches(trajectory: Tensor, config: TrainerConfig, generator: torch.Gene
         cuts = [*range(0, n, rows), n]
     if config.shuffle == "trajectories":
         cuts = _whole_trajectories(trajectory[order], cuts)
-    for start, end in zip(cuts, cuts[1:], strict=False):
+    for start, end in pairwise(cuts):
         index = order[start:end]
         copies = torch.zeros(len(index), dtype=torch.bool)
         if config.pad == "copy" and rows is not None and len(index) < rows:

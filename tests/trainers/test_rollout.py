@@ -20,7 +20,7 @@ from trainers.rows import Rows, concatenate
 
 
 class Corridor(EnvPool):
-    """Episode of seed s starts s steps from the goal; `go` brings it one nearer and ends there with reward 1."""
+    """The episode of seed s starts s steps from the goal; `go` brings it nearer, arriving earns 1."""
 
     def reset(self, seeds: Sequence[int], split: Split) -> list[Observation]:
         self.left = list(seeds)

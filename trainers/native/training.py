@@ -40,8 +40,8 @@ class Diverged(ArithmeticError):
 def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Monitor) -> None:
     """Train from the clone, or from the newest checkpoint when there is one, to the last step.
 
-    Returns early when the monitor says stop, leaving a checkpoint. Raises Diverged after reporting the step in
-    which numbers stopped being finite.
+    Returns early when the monitor says stop, leaving a checkpoint. Raises Diverged after reporting the step
+    in which numbers stopped being finite.
     """
     trainer = NativeTrainer(config, clone, checkpoints, monitor)
     try:
