@@ -11,7 +11,6 @@ import json
 import math
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -31,8 +30,6 @@ OUTCOME = "outcome.json"
 STOP = "stop"
 """Asks a trial to end: written by the driver, noticed before the next step. `KILL` in it asks for more."""
 KILL = "kill"
-CLOCK = "time/clock"
-"""Seconds since the epoch at which a row was reported; beside the other `time/` metrics, outside equality."""
 
 Result = Literal["stable", "unstable", "undecided", "collapsed", "diverged"]
 OutcomeName = Literal[Result, "failed", "interrupted"]
@@ -205,7 +202,7 @@ class Recorder:
         row: dict[str, Any] = {"step": step, "kind": kind, **metrics}
         self._files[HISTOGRAMS].append({"step": step, **asdict(histogram)} for histogram in histograms)
         self._files[EPISODES].append({"step": step, **asdict(episode)} for episode in episodes)
-        self._files[METRICS].append([{**row, CLOCK: round(time.time(), 3)}])
+        self._files[METRICS].append([row])
         self._take(row)
 
     def should_stop(self) -> bool:
@@ -249,7 +246,6 @@ class Recorder:
         lines = read_lines(self._files[METRICS].path)
         self.problems = lines.problems
         for row in lines.rows:
-            row.pop(CLOCK, None)
             self._take(row)
 
     def _take(self, row: Mapping[str, Any]) -> None:
