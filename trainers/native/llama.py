@@ -22,11 +22,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainers.config import ModelConfig
+from trainers.native.kernels import NORM_EPSILON, rms_norm, rotate, swiglu
 
 ROPE_THETA = 10_000.0
-NORM_EPSILON = 1e-6
 
-Cache = list[tuple[Tensor, Tensor]]
+Cache = list[Tensor]  # per layer (prompts, tokens, 2 x hidden): rotated keys, then values
+Slots = list[tuple[Tensor, Tensor]]  # per layer keys and values (rows, heads, capacity, head)
 
 
 class Block(nn.Module):
@@ -43,8 +44,7 @@ class Block(nn.Module):
 
     def mlp(self, x: Tensor) -> Tensor:
         """Residual SwiGLU."""
-        gate, up = F.linear(_norm(x, self.mlp_norm), self.gate_up).chunk(2, -1)
-        return x + F.linear(F.silu(gate) * up, self.down)
+        return x + F.linear(swiglu(F.linear(rms_norm(x, self.mlp_norm), self.gate_up)), self.down)
 
 
 class TinyLlama(nn.Module):
@@ -65,8 +65,8 @@ class TinyLlama(nn.Module):
         self.lm_head = nn.Parameter(torch.empty(vocabulary, config.hidden))
         frequency = ROPE_THETA ** -(torch.arange(0, self.head, 2, dtype=torch.float32) / self.head)
         angle = torch.arange(config.max_positions, dtype=torch.float32)[:, None] * frequency
-        self.register_buffer("cos", torch.cat([angle, angle], 1).cos(), persistent=False)
-        self.register_buffer("sin", torch.cat([-angle, angle], 1).sin(), persistent=False)
+        self.register_buffer("cos", angle.cos()[:, None], persistent=False)
+        self.register_buffer("sin", angle.sin()[:, None], persistent=False)
         self._initialise(generator)
 
     def _initialise(self, generator: torch.Generator | None) -> None:
@@ -86,31 +86,25 @@ class TinyLlama(nn.Module):
     def prefill(self, prompts: Tensor) -> Cache:
         """Keys and values of every layer for right-padded prompts without their last token.
 
-        prompts: (U, P) long. Returns per layer (U, heads, P, head) keys (rotated) and values. Padding sits to
-        the right and attention is causal, so it never reaches a real position; whoever reads the cache
-        masks it.
+        prompts: (U, P) long. Padding sits to the right and attention is causal, so it never reaches a real
+        position; whoever reads the cache masks it.
         """
         unique, length = prompts.shape
-        x = F.embedding(prompts, self.embedding).view(unique * length, self.hidden)
-        cos, sin = self.cos[:length].repeat(unique, 1)[:, None], self.sin[:length].repeat(unique, 1)[:, None]
+        x = F.embedding(prompts.reshape(-1), self.embedding)
+        cos, sin = self.cos[:length].repeat(unique, 1, 1), self.sin[:length].repeat(unique, 1, 1)
         cache: Cache = []
-        last = len(self.blocks) - 1
         for index, block in enumerate(self.layers()):
-            normed = _norm(x, block.attention_norm)
-            skip = self.hidden if index == last else 0
-            projected = F.linear(normed, block.qkv[skip:])
-            turned = projected[:, : -self.hidden].view(unique * length, -1, self.head)
-            turned = (turned * cos + _swap_halves(turned) * sin).view(unique, length, -1, self.head)
-            turned = turned.transpose(1, 2)
-            value = projected[:, -self.hidden :].view(unique, length, self.heads, self.head).transpose(1, 2)
-            cache.append((turned[:, -self.heads :], value))
-            if index == last:
+            normed = rms_norm(x, block.attention_norm)
+            if index == len(self.blocks) - 1:  # nothing reads this layer's output: keys and values will do
+                projected = F.linear(normed, block.qkv[self.hidden :])
+                cache.append(rotate(projected, cos, sin, self.heads).view(unique, length, -1))
                 break
-            mixed = F.scaled_dot_product_attention(
-                turned[:, : self.heads], turned[:, self.heads :], value, is_causal=True
-            )
-            x = x + F.linear(mixed.transpose(1, 2).reshape(unique * length, self.hidden), block.out)
-            x = block.mlp(x)
+            qkv = rotate(F.linear(normed, block.qkv), cos, sin, 2 * self.heads)
+            cache.append(qkv.view(unique, length, -1)[:, :, self.hidden :])
+            query, key, value = self._split_heads(qkv.view(unique, length, -1))
+            mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+            mixed = mixed.transpose(1, 2).reshape(unique * length, self.hidden)
+            x = block.mlp(x + F.linear(mixed, block.out))
         return cache
 
     def respond(
@@ -123,58 +117,78 @@ class TinyLlama(nn.Module):
         a prefix of every row. Returns (valid.sum(), hidden) in row-major order.
         """
         rows, tokens = inputs.shape
-        prompt_tokens = cache[0][0].shape[2]
         packed = valid.reshape(-1).nonzero().squeeze(1)
-        row_lengths = lengths[row_prompt]
-        positions = (row_lengths[:, None] + torch.arange(tokens, device=inputs.device)).view(-1)[packed]
-        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
-        causal = torch.ones(tokens, tokens, dtype=torch.bool, device=inputs.device).tril()
-        if bool((lengths == prompt_tokens).all()):
-            visible = torch.cat([causal.new_ones(tokens, prompt_tokens), causal], 1)
-        else:
-            real = torch.arange(prompt_tokens, device=inputs.device) < row_lengths[:, None]
-            visible = torch.cat(
-                [real[:, None].expand(-1, tokens, -1), causal[None].expand(rows, -1, -1)], 2
-            ).unsqueeze(1)
+        positions = lengths[row_prompt][:, None] + torch.arange(tokens, device=inputs.device)
+        positions = positions.view(-1)[packed]
+        cos, sin = self.cos[positions], self.sin[positions]
+        visible = self._visible(cache[0].shape[1], lengths[row_prompt], tokens)
         x = F.embedding(inputs.reshape(-1)[packed], self.embedding)
-        for block, (prompt_key, prompt_value) in zip(self.layers(), cache, strict=True):
-            projected = F.linear(_norm(x, block.attention_norm), block.qkv)
-            turned = projected[:, : 2 * self.hidden].view(-1, 2 * self.heads, self.head)
-            turned = (turned * cos + _swap_halves(turned) * sin).view(-1, 2 * self.hidden)
-            whole = projected.new_zeros(rows * tokens, 3 * self.hidden)
-            whole = whole.index_copy(0, packed, torch.cat([turned, projected[:, 2 * self.hidden :]], 1))
-            query, key, value = whole.view(rows, tokens, 3, self.heads, self.head).permute(2, 0, 3, 1, 4)
-            key = torch.cat([prompt_key.index_select(0, row_prompt), key], 2)
-            value = torch.cat([prompt_value.index_select(0, row_prompt), value], 2)
+        for block, prompt in zip(self.layers(), cache, strict=True):
+            qkv = rotate(F.linear(rms_norm(x, block.attention_norm), block.qkv), cos, sin, 2 * self.heads)
+            if len(packed) < rows * tokens:
+                qkv = qkv.new_zeros(rows * tokens, 3 * self.hidden).index_copy(0, packed, qkv)
+            whole = qkv.view(rows, tokens, 3 * self.hidden)
+            seen = torch.cat([prompt.index_select(0, row_prompt), whole[:, :, self.hidden :]], 1)
+            (query,) = self._split_heads(whole[:, :, : self.hidden])
+            key, value = self._split_heads(seen)
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
-            mixed = mixed.transpose(1, 2).reshape(rows * tokens, self.hidden).index_select(0, packed)
+            mixed = mixed.transpose(1, 2).reshape(rows * tokens, self.hidden)
+            if len(packed) < rows * tokens:
+                mixed = mixed.index_select(0, packed)
             x = block.mlp(x + F.linear(mixed, block.out))
-        return _norm(x, self.norm)
+        return rms_norm(x, self.norm)
 
     def decode(
-        self, cache: Cache, token: Tensor, position: Tensor, filled: int, visible: Tensor | None
+        self, slots: Slots, token: Tensor, position: Tensor, filled: int, visible: Tensor | None
     ) -> Tensor:
-        """Logits after one more token per row, whose key and value are written into the cache.
+        """Logits after one more token per row, whose key and value are written into the slots.
 
-        cache: per layer (n, heads, capacity, head), of which `filled` slots are used; token (n,), position
-        (n,) in the sequence; visible (n, capacity) bool, or None when every used slot is real.
+        Of the slots `filled` are used; token (n,), position (n,) in the sequence; visible (n, capacity) bool,
+        or None when every used slot is real.
         """
         n = token.shape[0]
-        cos, sin = self.cos[position][:, None], self.sin[position][:, None]
+        cos, sin = self.cos[position], self.sin[position]
         x = F.embedding(token, self.embedding)
         scale = self.head**-0.5
-        for block, (keys, values) in zip(self.layers(), cache, strict=True):
-            projected = F.linear(_norm(x, block.attention_norm), block.qkv)
-            turned = projected[:, : 2 * self.hidden].view(n, 2 * self.heads, self.head)
-            turned = turned * cos + _swap_halves(turned) * sin
-            keys[:, :, filled] = turned[:, self.heads :]
-            values[:, :, filled] = projected[:, 2 * self.hidden :].view(n, self.heads, self.head)
-            scores = turned[:, : self.heads, None] @ keys[:, :, : filled + 1].transpose(-1, -2) * scale
+        for block, (keys, values) in zip(self.layers(), slots, strict=True):
+            qkv = rotate(F.linear(rms_norm(x, block.attention_norm), block.qkv), cos, sin, 2 * self.heads)
+            query, key, value = qkv.view(n, 3, self.heads, self.head).unbind(1)
+            keys[:, :, filled] = key
+            values[:, :, filled] = value
+            scores = query[:, :, None] @ keys[:, :, : filled + 1].transpose(-1, -2) * scale
             if visible is not None:
                 scores = scores.masked_fill(~visible[:, None, None, : filled + 1], float("-inf"))
             mixed = torch.softmax(scores, -1) @ values[:, :, : filled + 1]
             x = block.mlp(x + F.linear(mixed.view(n, self.hidden), block.out))
-        return F.linear(_norm(x, self.norm), self.lm_head)
+        return F.linear(rms_norm(x, self.norm), self.lm_head)
+
+    def slots(self, cache: Cache, row_prompt: Tensor, room: int) -> Slots:
+        """The prompts' keys and values gathered per row, with room for `room` more tokens."""
+        slots: Slots = []
+        for prompt in cache:
+            pair = []
+            for heads in self._split_heads(prompt):
+                whole = heads.new_empty(len(row_prompt), self.heads, prompt.shape[1] + room, self.head)
+                whole[:, :, : prompt.shape[1]] = heads[row_prompt]
+                pair.append(whole)
+            slots.append((pair[0], pair[1]))
+        return slots
+
+    def _split_heads(self, columns: Tensor) -> tuple[Tensor, ...]:
+        """(rows, tokens, parts x hidden) as `parts` views (rows, heads, tokens, head)."""
+        heads = columns.view(*columns.shape[:2], -1, self.heads, self.head)
+        return tuple(part.transpose(1, 2) for part in heads.unbind(2))
+
+    def _visible(self, prompt_tokens: int, lengths: Tensor, tokens: int) -> Tensor:
+        """0 where a response position may look, -inf elsewhere: (T, P + T), or (N, 1, T, P + T)."""
+        causal = torch.ones(tokens, tokens, dtype=torch.bool, device=lengths.device).tril()
+        if bool((lengths == prompt_tokens).all()):
+            seen = torch.cat([causal.new_ones(tokens, prompt_tokens), causal], 1)
+        else:
+            real = torch.arange(prompt_tokens, device=lengths.device) < lengths[:, None]
+            rows = len(lengths)
+            seen = torch.cat([real[:, None].expand(-1, tokens, -1), causal.expand(rows, -1, -1)], 2)[:, None]
+        return torch.zeros(seen.shape, device=lengths.device).masked_fill_(~seen, float("-inf"))
 
     def transformers_state(self) -> dict[str, Tensor]:
         """The weights under transformers' names."""
@@ -263,13 +277,3 @@ class TinyLlama(nn.Module):
     def load(self, folder: Path) -> None:
         """Read the weights `save` wrote."""
         self.load_transformers_state(load_file(folder / "model.safetensors"))
-
-
-def _norm(x: Tensor, weight: Tensor) -> Tensor:
-    return F.rms_norm(x, (x.shape[-1],), weight, NORM_EPSILON)
-
-
-def _swap_halves(x: Tensor) -> Tensor:
-    """The halves of the last dimension exchanged; the sign of rotary embedding sits in `sin`."""
-    half = x.shape[-1] // 2
-    return torch.cat([x[..., half:], x[..., :half]], -1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainers.config import ModelConfig
-from trainers.native.llama import Cache, TinyLlama
+from trainers.native.llama import TinyLlama
 from trainers.native.tokenizer import WordTokenizer
 from trainers.policy import Generated, Sampling, pad
 from trainers.rows import Rows
@@ -69,19 +69,19 @@ class TinyPolicy:
         rows = torch.tensor(row_prompt)
         n, prompt_tokens = len(rows), context.shape[1]
         limit = min(sampling.max_tokens, model.max_positions - prompt_tokens)
-        cache = _with_room(model.prefill(context), rows, limit)
+        slots = model.slots(model.prefill(context), rows, limit)
         position = lengths[rows]
         visible = None
         if bool((lengths < prompt_tokens).any()):
-            slots = torch.arange(prompt_tokens + limit)
-            visible = (slots < position[:, None]) | (slots >= prompt_tokens)
+            number = torch.arange(prompt_tokens + limit)
+            visible = (number < position[:, None]) | (number >= prompt_tokens)
         tokens = torch.full((n, limit), self.tokenizer.pad_id)
         log_probs, entropies = torch.zeros(n, limit), torch.zeros(n, limit)
         active = torch.arange(n)
         token = torch.tensor([prompt[-1] for prompt in prompts])[rows]
         running = torch.ones(n, dtype=torch.bool)
         for step in range(limit):
-            logits = model.decode(cache, token, position, prompt_tokens + step, visible)
+            logits = model.decode(slots, token, position, prompt_tokens + step, visible)
             log_p = F.log_softmax(logits / sampling.temperature, -1)
             token = _draw(log_p, sampling, generator)
             chosen = log_p.gather(1, token[:, None]).squeeze(1)
@@ -97,7 +97,7 @@ class TinyPolicy:
             position = position + 1
             if left <= COMPACT_BELOW * len(active):
                 keep = running.nonzero().squeeze(1)
-                cache = [(key[keep], value[keep]) for key, value in cache]
+                slots = [(keys[keep], values[keep]) for keys, values in slots]
                 active, token, position, running = active[keep], token[keep], position[keep], running[keep]
                 visible = None if visible is None else visible[keep]
         ended = tokens == end
@@ -139,20 +139,6 @@ class TinyPolicy:
             empty.index_copy(0, place, chosen).view(rows.mask.shape),
             empty.index_copy(0, place, entropy).view(rows.mask.shape),
         )
-
-
-def _with_room(cache: Cache, rows: Tensor, room: int) -> Cache:
-    """The prompts' cache gathered per row, with room for `room` more tokens."""
-    roomy: Cache = []
-    for key, value in cache:
-        _, heads, prompt_tokens, head = key.shape
-        pair = []
-        for tensor in (key, value):
-            whole = tensor.new_empty(len(rows), heads, prompt_tokens + room, head)
-            whole[:, :, :prompt_tokens] = tensor[rows]
-            pair.append(whole)
-        roomy.append((pair[0], pair[1]))
-    return roomy
 
 
 def _draw(log_p: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:

@@ -1,0 +1,112 @@
+"""Differentiable pieces of the tiny Llama, their gradients written out to pass over memory less often.
+
+On a CPU a small model is bound by memory traffic, not by matrix products. Each function is tested against its
+textbook form and by finite differences.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+NORM_EPSILON = 1e-6
+
+
+class _RMSNorm(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        inverse = _inverse_norm(x)
+        normed = x * inverse
+        ctx.save_for_backward(normed, inverse, weight)
+        return normed * weight
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        (gradient,) = gradients
+        normed, inverse, weight = ctx.saved_tensors
+        product = gradient * normed
+        along = (product @ weight).div_(-weight.shape[0])[:, None]
+        gradient_x = (gradient * weight).addcmul_(normed, along).mul_(inverse)
+        return gradient_x, product.sum(0)
+
+
+class _SwiGLU(Function):
+    @staticmethod
+    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, -1)
+        sigmoid = torch.sigmoid(gate)
+        silu = gate * sigmoid
+        ctx.save_for_backward(up, sigmoid, silu)
+        return silu * up
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        up, sigmoid, silu = ctx.saved_tensors
+        width = up.shape[-1]
+        out = gradient.new_empty(gradient.shape[0], 2 * width)
+        # d silu / d gate = sigmoid + silu (1 - sigmoid)
+        slope = torch.addcmul(sigmoid, silu, sigmoid, value=-1).add_(silu)
+        torch.mul(slope.mul_(up), gradient, out=out[:, :width])
+        torch.mul(silu, gradient, out=out[:, width:])
+        return out
+
+
+class _Rotate(Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.heads = heads
+        return _turn(qkv, cos, sin, heads)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turn(gradients[0], cos, -sin, ctx.heads), None, None, None
+
+
+def _turn(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
+    half = cos.shape[-1]
+    turned = qkv.clone(memory_format=torch.contiguous_format)
+    columns = heads * 2 * half
+    first, second = qkv[:, :columns].view(-1, heads, 2, half).unbind(2)
+    out_first, out_second = turned[:, :columns].view(-1, heads, 2, half).unbind(2)
+    torch.mul(first, cos, out=out_first)
+    out_first.addcmul_(second, sin, value=-1)
+    torch.mul(second, cos, out=out_second)
+    out_second.addcmul_(first, sin)
+    return turned
+
+
+def _inverse_norm(x: Tensor) -> Tensor:
+    square: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_()
+    inverse: Tensor = square.div_(x.shape[-1]).add_(NORM_EPSILON).rsqrt_()
+    return inverse
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    """x / sqrt(mean(x^2) + epsilon) * weight; x: (tokens, hidden), weight: (hidden,)."""
+    if not torch.is_grad_enabled():
+        return (x * _inverse_norm(x)).mul_(weight)
+    return _RMSNorm.apply(x, weight)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up; gate_up: (tokens, 2 x width), the gate first. Returns (tokens, width)."""
+    if not torch.is_grad_enabled():
+        gate, up = gate_up.chunk(2, -1)
+        return torch.nn.functional.silu(gate).mul_(up)
+    return _SwiGLU.apply(gate_up)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def rotate(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
+    """Rotary position embedding of the first `heads` heads' columns; the columns after them are copied.
+
+    qkv: (tokens, columns) with heads side by side, each as two halves; cos, sin: (tokens, 1, half).
+    """
+    if not torch.is_grad_enabled():
+        return _turn(qkv, cos, sin, heads)
+    return _Rotate.apply(qkv, cos, sin, heads)  # type: ignore[no-any-return,no-untyped-call]
