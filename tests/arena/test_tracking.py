@@ -1,0 +1,329 @@
+"""MLflow says what a study's files say, whatever happened in between."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import socket
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from arena.locks import Lock
+from arena.tracking import PortInUseError, Tracker, serve_ui, sync_study
+from arena.tracking_store import default_uri, open_experiment
+
+
+def database(folder: Path) -> Path:
+    return folder.parent / "mlflow.db"
+
+
+def query(study, sql: str) -> list[tuple]:
+    """Read the store behind MLflow's back."""
+    connection = sqlite3.connect(database(study.folder))
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def active_runs(study) -> dict[str, dict[str, str]]:
+    """The tags of every active run by its name."""
+    found: dict[str, dict[str, str]] = {}
+    sql = (
+        "select r.name, r.status, r.run_uuid, t.key, t.value"
+        " from runs r join tags t on t.run_uuid = r.run_uuid"
+        " where r.lifecycle_stage = 'active'"
+    )
+    for name, status, run, key, value in query(study, sql):
+        found.setdefault(name, {"status": status, "id": run})[key] = value
+    return found
+
+
+def curve(study, name: str, key: str) -> list[tuple[int, float]]:
+    run = active_runs(study)[name]["id"]
+    sql = f"select step, value, is_nan from metrics where run_uuid = '{run}' and key = '{key}' order by step"
+    return [(step, math.nan if is_nan else value) for step, value, is_nan in query(study, sql)]
+
+
+@pytest.fixture
+def study(make_study, row_of):
+    """Two seeds of one cell, one of them collapsed, and a trial that is being trained."""
+    made = make_study("tried")
+    train, evaluate = row_of["train"], row_of["eval"]
+    for seed, end, outcome in ((0, 0.8, "stable"), (1, 0.0, "collapsed")):
+        folder = made.trial("aaaaaaaaaaaa", seed, label="SAMPO")
+        made.rows(folder, [evaluate(0, 0.3)])
+        for step in range(1, 7):
+            made.rows(folder, [train(step), evaluate(step, end)])
+        made.outcome(folder, outcome, onset=3 if seed else None, warnings=[{"name": "kl", "step": 2}])
+    running = made.trial("bbbbbbbbbbbb", 0)
+    made.rows(
+        running, [evaluate(0, 0.3), train(1), {**train(2), "train/loss": "NaN", "train/kl": "Infinity"}]
+    )
+    made.plan(3)
+    report = made.folder / "report"
+    report.mkdir()
+    (report / "report.md").write_text("# tried\n\nSAMPO held.\n\n![curves](figures/curves.png)\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory) -> Path:
+    """A database with MLflow's tables: making them takes longer than any test."""
+    studies = tmp_path_factory.mktemp("template")
+    open_experiment(studies, default_uri(studies), "unused")
+    return studies / "mlflow.db"
+
+
+@pytest.fixture(autouse=True)
+def store(request, monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if "study" in request.fixturenames:
+        (tmp_path / "studies").mkdir(exist_ok=True)
+        shutil.copy(request.getfixturevalue("empty_store"), tmp_path / "studies" / "mlflow.db")
+
+
+def written_numbers(study) -> Counter:
+    """(trial, key, step, value) of everything in the record files; what is not finite as nan."""
+    found = Counter()
+    for file in study.folder.glob("trials/*/metrics.jsonl"):
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            for key in row.keys() - {"step", "kind"}:
+                value = "nan" if isinstance(row[key], str) else float(row[key])
+                found[file.parent.name, key, row["step"], value] += 1
+    return found
+
+
+def stored_numbers(study) -> Counter:
+    """The same from the store, without the numbers that sum a trial up."""
+    sql = (
+        "select t.value, m.key, m.step, m.value, m.is_nan from metrics m"
+        " join runs r on r.run_uuid = m.run_uuid join tags t on t.run_uuid = m.run_uuid"
+        " where t.key = 'arena.trial' and r.lifecycle_stage = 'active' and m.key not like 'final/%'"
+    )
+    return Counter((t, key, step, "nan" if nan else value) for t, key, step, value, nan in query(study, sql))
+
+
+def test_a_study_becomes_an_experiment_and_syncing_again_adds_nothing(study) -> None:
+    lock = Lock(study.folder / "trials" / "bbbbbbbbbbbb-s0" / "lock")
+    try:
+        first = sync_study(study.folder)
+        again = sync_study(study.folder)
+    finally:
+        lock.release()
+
+    assert (first.errors, first.trials, first.uploads) == ((), 3, 3)
+    assert first.metrics == written_numbers(study).total()
+    assert (again.trials, again.metrics, again.uploads, again.errors) == (0, 0, 0, ())
+    assert stored_numbers(study) == written_numbers(study)
+
+    runs = active_runs(study)
+    assert sorted(runs) == [
+        "GRPO · sokoban",
+        "GRPO · sokoban · s0",
+        "SAMPO · sokoban",
+        "SAMPO · sokoban · s0",
+        "SAMPO · sokoban · s1",
+        "report",
+    ]
+    collapsed = runs["SAMPO · sokoban · s1"]
+    assert collapsed["mlflow.parentRunId"] == runs["SAMPO · sokoban"]["id"]
+    expected = {
+        "arena.trial": "aaaaaaaaaaaa-s1",
+        "status": "FINISHED",
+        "outcome": "collapsed",
+        "learned": "learned",
+        "onset": "3",
+        "warnings": "kl at 2",
+        "is_clipping": "cispo",
+        "advantage": "grpo",
+        "env": "sokoban",
+        "seed": "1",
+        "commit": "abc123",
+        "kind": "trial",
+    }
+    assert expected.items() <= collapsed.items()
+    assert runs["GRPO · sokoban · s0"]["status"] == "RUNNING"
+    assert runs["GRPO · sokoban · s0"]["outcome"] == "running"
+    assert ("trainer.kl.coefficient", "0.01") in query(
+        study, f"select key, value from params where run_uuid = '{collapsed['id']}'"
+    )
+
+    cell = runs["SAMPO · sokoban"]
+    assert sorted(cell["outcomes"].split(", ")) == ["1 collapsed", "1 stable"]
+    # The trial that collapsed ended at 0.0, the other at 0.8.
+    assert curve(study, "SAMPO · sokoban", "final/success") == [(2, pytest.approx(0.4))]
+    assert curve(study, "SAMPO · sokoban", "seeds/collapsed") == [(2, 1.0)]
+
+    assert runs["report"]["mlflow.note.content"] == "# tried\n\nSAMPO held."
+    note = query(study, "select value from experiment_tags where key = 'mlflow.note.content'")
+    assert note == [("# tried\n\nSAMPO held.",)]
+
+
+def test_artifacts_lie_beside_the_studies(study) -> None:
+    trial = study.folder / "trials" / "aaaaaaaaaaaa-s0"
+    bins = {"edges": [-1, 0, 1], "exact": 2}
+    histograms = [
+        {"step": step, "name": f"log_ratio_token/{sign}", "counts": [step, 5], **bins}
+        for step in (1, 2, 3)
+        for sign in ("positive", "negative")
+    ]
+    (trial / "histograms.jsonl").write_text("".join(json.dumps(row) + "\n" for row in histograms))
+    turn = {"observation": "a wall", "response": "<action>up</action>", "action": "up", "reward": 1.0}
+    episode = {"step": 1, "kind": "train", "success": True, "total_reward": 1.0, "turns": [turn]}
+    (trial / "episodes.jsonl").write_text(json.dumps(episode) + "\n")
+    sync_study(study.folder)
+    run = active_runs(study)["SAMPO · sokoban · s0"]["id"]
+    folder = study.folder.parent / "mlflow-artifacts" / "tried" / run / "artifacts"
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert files == {
+        "trial.yaml",
+        "outcome.json",
+        "episodes.txt",
+        "histograms/histograms.parquet",
+        "histograms/log_ratio_token.png",
+    }
+    table = pd.read_parquet(folder / "histograms" / "histograms.parquet")
+    last = table[(table.step == 3) & (table.name == "log_ratio_token/negative")]
+    assert last[["left", "right", "count"]].values.tolist() == [[-1, 0, 3], [0, 1, 5], [0, 0, 2]]
+    assert "a wall" in (folder / "episodes.txt").read_text()
+
+
+def test_numbers_that_are_not_finite_are_gaps_in_a_curve(study) -> None:
+    sync_study(study.folder)
+    assert curve(study, "GRPO · sokoban · s0", "train/loss") == [
+        (1, 0.1),
+        (2, pytest.approx(math.nan, nan_ok=True)),
+    ]
+    assert curve(study, "GRPO · sokoban · s0", "train/kl") == [(2, pytest.approx(math.nan, nan_ok=True))]
+
+
+def test_a_record_that_was_cut_back_leaves_no_trace_of_its_first_course(study, row_of) -> None:
+    folder = study.folder / "trials" / "bbbbbbbbbbbb-s0"
+    record = folder / "metrics.jsonl"
+    tracker = Tracker(study.folder.parent, study.folder)
+    tracker.sync()
+    for resumed_by_another_process in (False, True):
+        kept = record.read_text().splitlines(keepends=True)[:2]
+        record.write_text("".join(kept))
+        # As long as before and longer: its size says nothing.
+        study.rows(
+            folder, [row_of["train"](step, **{"train/loss": 7.5, "time/step": 3.25}) for step in (2, 3, 4)]
+        )
+        if resumed_by_another_process:
+            study.rows(folder, [row_of["eval"](4, 0.9)])
+            tracker.release()
+            assert sync_study(study.folder).ok
+        else:
+            assert tracker.sync().ok
+        assert stored_numbers(study) == written_numbers(study)
+        assert curve(study, "GRPO · sokoban · s0", "train/loss") == [(1, 0.1), (2, 7.5), (3, 7.5), (4, 7.5)]
+
+
+def test_a_driver_killed_before_it_noted_what_it_sent_sends_nothing_twice(study) -> None:
+    sync_study(study.folder)
+    connection = sqlite3.connect(database(study.folder))
+    with connection:
+        connection.execute(
+            "delete from tags where key in ('arena.position', 'arena.elapsed', 'arena.uploaded')"
+        )
+    connection.close()
+    result = sync_study(study.folder)
+    assert result.ok
+    assert result.metrics == written_numbers(study).total()
+    assert stored_numbers(study) == written_numbers(study)
+    assert len(active_runs(study)) == 6
+
+
+def test_a_lost_store_is_made_again_and_a_lost_note_adds_no_runs(study, empty_store) -> None:
+    sync_study(study.folder)
+    (study.folder / ".tracking.json").unlink()
+    assert sync_study(study.folder).metrics == 0
+    assert len(active_runs(study)) == 6
+
+    before = stored_numbers(study)
+    # Another name for another connection: the old one is still open in this process.
+    study.folder.parent.rename(study.folder.parent.with_name("moved"))
+    study.folder = study.folder.parent.with_name("moved") / "tried"
+    shutil.copy(empty_store, database(study.folder))
+    assert sync_study(study.folder).ok
+    assert stored_numbers(study) == before
+    assert len(active_runs(study)) == 6
+
+
+def test_two_copies_of_a_grid_on_one_server_keep_their_own_runs(study, tmp_path) -> None:
+    colleague = type(study)(tmp_path / "colleague" / "tried")
+    shutil.copytree(study.folder, colleague.folder, dirs_exist_ok=True)
+    for record in colleague.folder.glob("trials/*/metrics.jsonl"):
+        record.write_text(record.read_text().replace("2.0", "2.5"))
+    uri = default_uri(study.folder.parent)
+    for folder in (study.folder, colleague.folder, study.folder):
+        result = sync_study(folder, uri)
+        assert result.ok
+    assert result.metrics == 0
+    origins = query(study, "select value, count(*) from tags where key = 'arena.origin' group by value")
+    assert [count for _, count in origins] == [6, 6]
+    assert query(study, "select count(*) from runs where lifecycle_stage = 'deleted'") == [(0,)]
+
+
+def test_one_damaged_trial_does_not_keep_the_others_out(study) -> None:
+    (study.folder / "trials" / "aaaaaaaaaaaa-s0" / "outcome.json").write_text("{")
+    (study.folder / "trials" / "bbbbbbbbbbbb-s0" / "trial.yaml").write_text("- no\n- trial\n")
+    result = sync_study(study.folder)
+    assert sorted(active_runs(study)) == ["SAMPO · sokoban", "SAMPO · sokoban · s1", "report"]
+    assert [("outcome.json" in error, "trial.yaml" in error) for error in sorted(result.errors)] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_a_server_that_is_away_fails_nothing_and_is_caught_up_with(study, caplog) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    uri = f"http://127.0.0.1:{port}"
+    tracker = Tracker(study.folder.parent, study.folder, uri, retry=0.01)
+    tracker.start()
+    tracker.request_sync()
+    assert tracker.close() is not None
+    assert str(port) in (tracker.problem or "")
+    said = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 1, "said once, not at every attempt"
+
+    assert sync_study(study.folder).metrics == written_numbers(study).total()
+
+
+def test_one_process_at_a_time_writes_a_study(study) -> None:
+    driver = Tracker(study.folder.parent, study.folder)
+    assert driver.sync().ok
+    refused = sync_study(study.folder)
+    assert str(os.getpid()) in refused.errors[0]
+    assert driver.close() is not None
+    assert sync_study(study.folder).ok
+
+
+def test_a_folder_without_trials_is_refused(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="no trials"):
+        sync_study(tmp_path)
+
+
+def test_the_page_says_when_its_port_is_taken_or_nothing_is_to_be_shown(tmp_path, monkeypatch) -> None:
+    with pytest.raises(FileNotFoundError, match="arena sync"):
+        serve_ui(tmp_path, 0)
+    (tmp_path / "mlflow.db").touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(PortInUseError, match="--port"):
+            serve_ui(tmp_path, taken.getsockname()[1])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking.example:5000")
+    said: list[str] = []
+    assert serve_ui(tmp_path, 0, announce=said.append) == 0
+    assert "http://tracking.example:5000" in said[0]
