@@ -25,14 +25,21 @@ NOT_IN_IDENTITY = frozenset(
         ("collapse", "stable_variance"),
     }
 )
-"""Keys that change where a trial runs or what is kept and said of it, never what it learns."""
+"""Keys that change where a trial runs or what is kept and said of it, never what it learns.
+
+So are an environment's `path` and `*_path` keys: where its data lies. What the data is comes in with
+`data_id`.
+"""
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 class CollapseConfig(Section):
     """When training has collapsed (methods.md section 8), and whether that ends the trial.
 
-    The defaults live in `conf/config.yaml`; `best_*` is the fall from the best success, `start_floor` the fall
-    below the clone, `format_*` the loss of the reply format; `learned_floor` and `stable_variance` only judge.
+    The defaults live in `conf/config.yaml`; `best_*` is the fall from the best success, `start_floor` the
+    fall below the clone, `format_*` the loss of the reply format; `learned_floor` and `stable_variance` only
+    judge.
     """
 
     stop: bool
@@ -73,7 +80,7 @@ def trial_id(cell: str, seed: int) -> str:
 def section_text(name: str, value: Any) -> str:
     """The canonical text of one section of a dumped configuration, without what is not in the identity."""
     if isinstance(value, Mapping):
-        value = {key: inner for key, inner in value.items() if (name, key) not in NOT_IN_IDENTITY}
+        value = {key: inner for key, inner in value.items() if not _left_out(name, key)}
     return canonical_json(value)
 
 
@@ -82,18 +89,21 @@ def digest(sections: Mapping[str, str], data_id: str, *, stops: bool) -> str:
 
     stops: whether a collapse ends the trial; if not, the collapse thresholds decide nothing it does.
     """
-    texts = dict(sections)
-    texts.pop("seed", None)
-    if not stops:
-        texts.pop("collapse", None)
-    body = ",".join(f"{json.dumps(name)}:{texts[name]}" for name in sorted(texts))
-    whole = f'{{"config":{{{body}}},"data":{json.dumps(data_id)},"version":{IDENTITY_VERSION}}}'
+    decisive = sorted(name for name in sections if name != "seed" and (stops or name != "collapse"))
+    body = ",".join([f'"{name}":{sections[name]}' for name in decisive])
+    whole = f'{{"config":{{{body}}},"data":{_ENCODER.encode(data_id)},"version":{IDENTITY_VERSION}}}'
     return hashlib.sha256(whole.encode()).hexdigest()[:12]
 
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and one spelling per number: 1, 1.0 and 1e0 give the same text."""
-    return json.dumps(_plain_numbers(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(_plain_numbers(value))
+
+
+def _left_out(section: str, key: str) -> bool:
+    return (section, key) in NOT_IN_IDENTITY or (
+        section == "env" and (key == "path" or key.endswith("_path"))
+    )
 
 
 def _plain_numbers(value: Any) -> Any:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from arena.identity import TrialConfig
 
 State = Literal["pending", "running", "done", "failed", "interrupted", "unavailable"]
-"""How far a trial has come. `done` is any result (collapse is one); `unavailable` cannot run on this machine."""
+"""How far a trial has come. `done` is any result, collapse too; `unavailable` cannot run on this machine."""
 
 Point = Mapping[str, str | Mapping[str, Mapping[str, Any]]]
-"""One option per axis: `{axis: option}`, or `{axis: {option: {parameter: value}}}` where the grid set parameters."""
+"""Per axis its option: `cispo`, or `{cispo: {hi: 4}}` with the parameters that are not at their defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a study may cost at most, None where it is not limited. Hours are of the clock, for the whole study."""
+    """What a study may cost at most, None where it is not limited. Hours are of the clock, for all of it."""
 
     trials: int | None = None
     hours: float | None = None
@@ -42,7 +42,8 @@ class PlannedTrial:
         environments of a point.
     methods: the named methods this point is, `CISPO(hi=4)` where parameters differ; often empty.
     config: complete and validated; what the child process gets to read.
-    problems: why it cannot run on this machine, each with its remedy; empty unless `state` is unavailable.
+    problems: why it cannot run on this machine, each with its remedy; empty when it can.
+    clone: the id of the clone it starts from (`arena.clones`).
     """
 
     id: str
@@ -56,14 +57,15 @@ class PlannedTrial:
     resources: Resources
     state: State
     problems: tuple[str, ...] = ()
+    clone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """What the trials without a result will take.
 
-    trial_seconds: per trial id, of the clock, run alone; seconds: for all of them, `at_once` side by side, clones
-    included; source: where the numbers come from, for people.
+    trial_seconds: per trial id, of the clock, run alone; seconds: for all of them, `at_once` side by side,
+    clones included; source: where the numbers come from, for people.
     """
 
     trial_seconds: Mapping[str, float]
@@ -78,10 +80,10 @@ class Study:
     """Everything `arena run` needs: what the controller is handed. Making one creates nothing on disk.
 
     folder: `<studies>/<name>`, which may not exist yet; studies: its parent, where clones are cached too.
-    grid, text: the grid file and its contents (for `grid.yaml`); assignments: the `key=value` of the command line.
-    axes: per axis the labels of the options that occur. design: how points were chosen.
-    profile: the resolved name; frozen for later runs by being in `plan.json`.
-    over_budget: each way in which the plan exceeds its budget, as a sentence; empty when it does not.
+    grid, text: the grid file and its contents (for `grid.yaml`); assignments: the `key=value` of the command
+    line. axes: per axis the labels of the options that occur. design: how points were chosen. profile: the
+    resolved name; frozen for later runs by being in `plan.json`. over_budget: each way in which the plan
+    exceeds its budget, as a sentence; empty when it does not.
     """
 
     name: str

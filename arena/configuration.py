@@ -1,0 +1,166 @@
+"""From names to a configuration: Hydra composes the base, settings are merged in, the result is checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from arena.identity import TrialConfig, canonical_json
+from arena.mistakes import Place
+from arena.options import AXES, Catalogue
+
+Key = tuple[str, ...]
+"""A configuration key, `("trainer", "kl", "coefficient")` for `trainer.kl.coefficient`."""
+
+GROUPS = ("env", "model", "backend", "profile")
+"""The groups of files that decide a base."""
+
+NOT_SECTIONS = ("options", "resources", "cost")
+"""What a base holds beside the sections of a TrialConfig."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A value that a grid gives to a configuration key. Compared by identity: each was written once.
+
+    name: its dotted path in the grid file; place, key_place: where its value and its key stand.
+    """
+
+    key: Key
+    value: Any
+    name: str
+    place: Place
+    key_place: Place
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """What all trials of an environment, model, back-end and profile have in common, before a grid's choices.
+
+    sections: the sections that are no axis, as plain data; options: other defaults for options,
+    {axis: {option: {parameter: value}}}; resources, cost: as in `conf/config.yaml`.
+    """
+
+    env: str
+    sections: Mapping[str, Any]
+    options: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    resources: Mapping[str, float]
+    cost: Mapping[str, float]
+
+
+class Composer:
+    """Composes bases from the groups of a catalogue's folder, each once."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._bases: dict[tuple[str, ...], Base] = {}
+
+    def base(self, **names: str) -> Base:
+        """Compose the base of an `env`, `model`, `backend` and `profile`, all in the catalogue.
+
+        What is left out is what `conf/config.yaml` names.
+        """
+        whole = {group: names.get(group, self.catalogue.defaults[group]) for group in GROUPS}
+        key = tuple(whole.values())
+        if key not in self._bases:
+            self._bases[key] = self._compose(whole)
+        return self._bases[key]
+
+    def _compose(self, names: Mapping[str, str]) -> Base:
+        from hydra import compose, initialize_config_dir
+        from omegaconf import OmegaConf
+
+        overrides = [f"{group}={name}" for group, name in names.items()]
+        with initialize_config_dir(version_base="1.3", config_dir=str(self.catalogue.folder.resolve())):
+            composed = compose("config", overrides=overrides)
+        values: Any = OmegaConf.to_container(composed, resolve=True)
+        sections = {key: value for key, value in values.items() if key not in (*AXES, *NOT_SECTIONS)}
+        return Base(
+            env=names["env"],
+            sections=sections,
+            options=values.get("options") or {},
+            resources=values["resources"],
+            cost=values["cost"],
+        )
+
+
+@cache
+def _adapter(section: str) -> TypeAdapter[Any]:
+    kind: Any = TrialConfig.model_fields[section].rebuild_annotation()
+    return TypeAdapter(kind)
+
+
+def default_section(section: str) -> Any:
+    """What a section is before anything is set, as plain data."""
+    return {} if known_keys(section, ()) is not None else TrialConfig.model_fields[section].get_default()
+
+
+def check_section(section: str, text: str) -> Any:
+    """The checked section from its canonical JSON. Raises pydantic's ValidationError, paths relative to it.
+
+    Strict: the string "3" is no number, `no` is no boolean; 60.0 is the integer 60, as in YAML 1.2 it may be.
+    """
+    return _adapter(section).validate_json(text, strict=True)
+
+
+def check_model(model: type[BaseModel], value: Mapping[str, Any]) -> BaseModel:
+    """Check plain data against a schema as `check_section` does."""
+    return model.model_validate_json(canonical_json(value), strict=True)
+
+
+def merge(value: Any, settings: Iterable[tuple[Key, Any]]) -> Any:
+    """Plain data with settings put in, in order; what is not on the way to a setting is shared, not copied.
+
+    A setting below something that is no mapping (a parameter that is off: null) makes it one.
+    """
+    for key, setting in settings:
+        value = _put(value, key, setting)
+    return value
+
+
+def _put(value: Any, key: Key, setting: Any) -> Any:
+    if not key:
+        return setting
+    inner = dict(value) if isinstance(value, Mapping) else {}
+    inner[key[0]] = _put(inner.get(key[0]), key[1:], setting)
+    return inner
+
+
+def known_keys(section: str, path: Key, model: type[BaseModel] | None = None) -> list[str] | None:
+    """The keys that the schema knows at a path of a section; None when there is no mapping of fixed keys."""
+    fields: Any = model or TrialConfig.model_fields[section].annotation
+    for part in path:
+        fields = _model_in(fields)
+        if fields is None or part not in fields.model_fields:
+            return None
+        fields = fields.model_fields[part].annotation
+    fields = _model_in(fields)
+    return None if fields is None else list(fields.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    models = [kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return models[0] if models else None
+
+
+def visible_gpus() -> int:
+    """How many NVIDIA GPUs this process may use, by their device files (no library is loaded)."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    present = len([path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit()])
+    if listed is None:
+        return present
+    return min(present, len([part for part in listed.split(",") if part.strip() and part.strip() != "-1"]))
+
+
+def resolve_profile(name: str) -> str:
+    """`auto` is `gpu` where a GPU is visible, else `laptop`; any other name is itself."""
+    if name != "auto":
+        return name
+    return "gpu" if visible_gpus() else "laptop"

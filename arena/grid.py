@@ -1,0 +1,126 @@
+"""The schema of the grid file. What the names in it mean is found when one is read (`arena.grid_file`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from arena.experimental_design import Design
+from arena.mistakes import brief
+from trainers.config import Count, NonNegative, Positive
+
+
+class Strict(BaseModel):
+    """Frozen, unknown keys refused, nothing converted: the string "3" is no number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Choice(Strict):
+    """A name, or a name with parameters: `cispo` or `{cispo: {hi: 4}}`."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, dict) and len(value) == 1:
+            ((name, parameters),) = value.items()
+            if isinstance(parameters, dict):
+                return {"name": name, "parameters": parameters}
+        raise PydanticCustomError(
+            "choice",
+            "expected a name or {{name: {{parameter: value}}}}, got {given}",
+            {"given": brief(value)},
+        )
+
+
+class ResourcesSection(Strict):
+    """What one trial is given."""
+
+    cpus: Positive = 1
+    gpus: NonNegative = 0
+
+
+class BudgetSection(Strict):
+    """What the study may cost: it is refused to start beyond it."""
+
+    trials: Count | None = None
+    hours: Positive | None = None
+    gpu_hours: Positive | None = None
+
+
+def _some(kind: Any) -> Any:
+    return Annotated[list[kind], Field(min_length=1)]
+
+
+class Grid(Strict):
+    """A grid of trials. Every key but `name` may be left out."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
+    """The study's name, and its folder's."""
+    question: str = ""
+    """What the grid asks, for its report."""
+    axes: dict[str, _some(Choice)] = {}  # type: ignore[valid-type]
+    """Per axis the options to cross. An axis left out takes its default option."""
+    methods: list[Choice] = []
+    """Named points, with configuration keys where they differ: {CISPO: {is_clipping.hi: 4}}."""
+    envs: _some(str) | None = None  # type: ignore[valid-type]
+    """The environments, crossed with everything; Sokoban when left out."""
+    seeds: Count | list[Annotated[int, Field(ge=0)]] = 1
+    """How many seeds (0, 1, ...), or a list of them."""
+    design: Design = "full"
+    """full: the axes' product; one_factor: their first options and each change of one; points: `points` alone."""
+    points: list[dict[str, Choice]] = []
+    """More points, written out: {axis: option}; an axis left out takes its default option."""
+    exclude: list[Annotated[dict[str, Any], Field(min_length=1)]] = []
+    """Rules over axes, env and swept keys; what matches all keys of a rule is left out."""
+    sweep: dict[str, _some(Any)] = {}  # type: ignore[valid-type]
+    """Configuration keys with values to cross with everything."""
+    tuning: None = None
+    """Hyper-parameter search per method: not available yet."""
+    profile: str = "auto"
+    """Where it runs: laptop, gpu or cluster; auto is gpu where there is one, else laptop."""
+    overrides: dict[str, Any] = {}
+    """Configuration keys set for every trial: {trainer.steps: 60}."""
+    resources: ResourcesSection | None = None
+    """What one trial is given; the profile says when absent."""
+    budget: BudgetSection = BudgetSection()
+    """The most it may cost."""
+    collapse: dict[str, Any] = {}
+    """When training counts as collapsed, and whether that stops the trial: {stop: true}."""
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            raise PydanticCustomError(
+                "seeds", "adaptive seeds are not available yet; give a count (3) or a list ([0, 1, 2])"
+            )
+        if isinstance(value, list):
+            if not value:
+                raise PydanticCustomError("seeds", "no seeds; give a count (3) or a list ([0, 1, 2])")
+            if twice := [seed for seed in value if value.count(seed) > 1]:
+                raise PydanticCustomError("seeds", "seed {seed} is listed twice", {"seed": twice[0]})
+        elif not isinstance(value, int) or isinstance(value, bool):
+            raise PydanticCustomError(
+                "seeds", "expected a count (3) or a list ([0, 1, 2]), got {given}", {"given": brief(value)}
+            )
+        return value
+
+    @field_validator("tuning", mode="before")
+    @classmethod
+    def _tuning(cls, value: Any) -> Any:
+        if value is not None:
+            raise PydanticCustomError("tuning", "tuning is not available yet; remove the key or write null")
+        return value
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds, written out."""
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)

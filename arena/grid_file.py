@@ -1,0 +1,413 @@
+"""Reading a grid file: every name in it gets its meaning, and every mistake is found at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from arena.configuration import Setting
+from arena.grid import BudgetSection, Choice, Grid, ResourcesSection
+from arena.identity import TrialConfig
+from arena.mistakes import Mistake, MistakesError, Place, brief, explain, nearest, unknown
+from arena.options import AXES, Catalogue, FunctionError, Option, make_option
+from arena.yaml_source import Path_, Source, dotted, flatten, parse, read
+
+GROUP_KEYS = ("model", "backend")
+"""Configuration keys that, given a name, choose a file of the group of that name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """An option as chosen on an axis: with the parameters given there."""
+
+    option: Option
+    settings: tuple[Setting, ...]
+    name: str
+    place: Place
+
+
+@dataclass(frozen=True, eq=False)
+class PointEntry:
+    """A point: per axis an entry, and what a named method sets beside them. `method`: where it started."""
+
+    choices: Mapping[str, Entry]
+    settings: tuple[Setting, ...] = ()
+    method: str | None = None
+    name: str = ""
+    place: Place = Place("")  # noqa: RUF009 (frozen)
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """An exclude rule: per key the values it matches, any of them."""
+
+    conditions: tuple[tuple[str, tuple[Any, ...]], ...]
+    name: str
+    place: Place
+
+
+@dataclass
+class GridFile:
+    """A grid file as read. With `mistakes`, what could be read of it, so that more can be found.
+
+    axes: entries per axis as written; defaults: those of the options that need not be named; points: methods
+    and written points; sweep: per key its values, each with the settings it means; assigned: settings of the
+    command line, which go above everything.
+    """
+
+    source: Source
+    grid: Grid
+    assignments: tuple[str, ...]
+    defaults: Mapping[str, Entry]
+    axes: dict[str, list[Entry]] = field(default_factory=dict)
+    points: list[PointEntry] = field(default_factory=list)
+    overrides: list[Setting] = field(default_factory=list)
+    sweep: dict[str, list[tuple[Any, list[Setting]]]] = field(default_factory=dict)
+    assigned: list[Setting] = field(default_factory=list)
+    rules: list[Rule] = field(default_factory=list)
+    envs: list[str] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+
+def read_grid(path: Path, assignments: Sequence[str], catalogue: Catalogue) -> GridFile:
+    """Read a grid file and the `key=value` of a command line that go over it.
+
+    All mistakes that can be seen without composing a configuration are in the result. Raises MistakesError
+    when nothing can be made of the file.
+    """
+    source = read(path)
+    mistakes: list[Mistake] = []
+    assigned = _assign(source, assignments, mistakes)
+    grid = _validate(source, mistakes)
+    default_entries = {
+        axis: Entry(catalogue.option(axis, catalogue.defaults[axis]), (), "", Place("conf/config.yaml"))
+        for axis in AXES
+    }
+    file = GridFile(source, grid, tuple(assignments), default_entries, mistakes=mistakes)
+    _Reader(file, catalogue).read(assigned)
+    return file
+
+
+def _assign(
+    source: Source, assignments: Sequence[str], mistakes: list[Mistake]
+) -> list[tuple[str, Any, Place]]:
+    """Put grid keys of the command line into the source; give back those that are configuration keys."""
+    settings = []
+    for text in assignments:
+        place = Place(f"command line ({text})")
+        key, equals, written = text.partition("=")
+        if not equals or not key:
+            mistakes.append(Mistake(place, "", "expected key=value"))
+            continue
+        try:
+            value = parse(written, str(place)).value
+        except MistakesError as error:
+            mistakes.extend(Mistake(place, "", mistake.message) for mistake in error.mistakes)
+            continue
+        first, _, rest = key.partition(".")
+        if first not in Grid.model_fields:
+            settings.append((key, value, place))
+        elif first == "collapse" and rest:
+            source.set((first, *rest.split(".")), value, place)
+        else:
+            source.set((first, rest) if rest else (first,), value, place)
+    return settings
+
+
+def _validate(source: Source, mistakes: list[Mistake]) -> Grid:
+    """Check the structure. What is wrong is noted and left out, so that the rest can be checked further."""
+    value = dict(source.value)
+    for _ in range(len(Grid.model_fields) + 1):
+        try:
+            return Grid.model_validate(value)
+        except ValidationError as error:
+            for item in error.errors():
+                loc = tuple(item["loc"])
+                mistakes.append(_structural(source, loc, item))
+                _prune(value, loc)
+    raise AssertionError("a grid without any of its wrong keys is still wrong")
+
+
+def _structural(source: Source, loc: Path_, item: Mapping[str, Any]) -> Mistake:
+    path = tuple(part for part in loc if part not in ("int", "list[constrained-int]"))
+    if item["type"] == "extra_forbidden":
+        message = explain(item, _fields_at(path[:-1]))
+        if len(path) == 1 and (path[0] in TrialConfig.model_fields or "." in str(path[0])):
+            message = f"unknown key {str(path[0])!r}; configuration keys go under `overrides`"
+        return Mistake(source.key_place(path), dotted(path), message)
+    if item["type"] == "missing":
+        return Mistake(source.place(path[:-1]), dotted(path), f"missing; add `{path[-1]}: ...`")
+    message = explain(item)
+    if item["type"] == "string_pattern_mismatch":
+        message = f"{brief(item['input'])} cannot name a folder; use letters, digits, `-`, `_` and `.`"
+    if item["type"] == "too_short":
+        message = "empty; list at least one"
+    return Mistake(source.place(path), dotted(path), message)
+
+
+def _fields_at(path: Path_) -> Iterable[str]:
+    sections: dict[Path_, type[BaseModel]] = {
+        (): Grid,
+        ("budget",): BudgetSection,
+        ("resources",): ResourcesSection,
+    }
+    return sections[path].model_fields if path in sections else ()
+
+
+def _prune(value: dict[str, Any], loc: Path_) -> None:
+    """Take out what is wrong: a key of a mapping of mappings (an axis, a swept key), else the whole key."""
+    first = loc[0]
+    if first == "name":
+        value["name"] = "grid"
+    elif (
+        first in ("axes", "sweep", "resources", "budget")
+        and len(loc) > 1
+        and isinstance(value.get(first), dict)
+    ):
+        value[first] = {key: inner for key, inner in value[first].items() if key != loc[1]}
+    else:
+        value.pop(str(first), None)
+
+
+class _Reader:
+    """Gives every name in a grid its meaning, noting those that have none."""
+
+    def __init__(self, file: GridFile, catalogue: Catalogue) -> None:
+        self.file = file
+        self.source = file.source
+        self.catalogue = catalogue
+
+    def read(self, assigned: Sequence[tuple[str, Any, Place]]) -> None:
+        file, grid = self.file, self.file.grid
+        for axis, choices in grid.axes.items():
+            if self._is_axis(axis, ("axes", axis)):
+                entries = [self._entry(axis, choice, ("axes", axis, i)) for i, choice in enumerate(choices)]
+                file.axes[axis] = [entry for entry in entries if entry]
+                self._refuse_twice(choices, ("axes", axis))
+        for index, choice in enumerate(grid.methods):
+            self._method(choice, ("methods", index))
+        self._refuse_twice(grid.methods, ("methods",))
+        for index, point in enumerate(grid.points):
+            self._point(point, ("points", index))
+        self._envs(grid.envs or [self.catalogue.defaults["env"]])
+        if grid.profile != "auto" and grid.profile not in self.catalogue.names("profile"):
+            self._note(
+                ("profile",), unknown("profile", grid.profile, ["auto", *self.catalogue.names("profile")])
+            )
+        for path, inner in flatten(grid.overrides, ("overrides",)):
+            file.overrides += self._settings(path[1:], inner, path)
+        for path, inner in flatten(grid.collapse, ("collapse",)):
+            file.overrides += self._settings(path, inner, path)
+        for key, values in grid.sweep.items():
+            swept = [
+                (value, self._settings((key,), value, ("sweep", key, i))) for i, value in enumerate(values)
+            ]
+            if all(settings for _, settings in swept):
+                file.sweep[key] = swept
+            self._refuse_twice(values, ("sweep", key))
+        for key, value, place in assigned:
+            for path, inner in flatten({key: value}):
+                file.assigned += self._settings(path, inner, path, place)
+        for index, rule in enumerate(grid.exclude):
+            self._rule(rule, ("exclude", index))
+        self._design()
+
+    def _design(self) -> None:
+        grid = self.file.grid
+        if grid.design == "points" and grid.axes:
+            self._note(
+                ("axes",), "not used by `design: points`; write the points under `points`, or remove `design`"
+            )
+        if grid.design == "points" and not grid.points and not grid.methods:
+            self._note(("design",), "`design: points` needs `points` or `methods`")
+
+    def _envs(self, names: Sequence[str]) -> None:
+        known = self.catalogue.names("env")
+        for index, name in enumerate(names):
+            if name not in known:
+                self._note(("envs", index), unknown("environment", name, known))
+            elif name in self.file.envs:
+                self._note(("envs", index), f"{name} is listed twice")
+            else:
+                self.file.envs.append(name)
+
+    def _is_axis(self, name: str, path: Path_) -> bool:
+        if name in AXES:
+            return True
+        self._note(path, unknown("axis", name, AXES, plural="axes"), at_key=True)
+        return False
+
+    def _entry(self, axis: str, choice: Choice, path: Path_) -> Entry | None:
+        """The option that a choice means; `function` among its parameters makes one of another package."""
+        name, parameters = choice.name, dict(choice.parameters)
+        inner = (*path, name)
+        known = self.catalogue.names(axis)
+        try:
+            if "function" in parameters and name not in known:
+                option = make_option(axis, name, parameters)
+                parameters = {}
+            elif name in known:
+                option = self.catalogue.option(axis, name)
+            else:
+                self._note(path, unknown("option", name, known))
+                return None
+        except FunctionError as error:
+            self._note((*inner, "function"), str(error))
+            return None
+        except MistakesError as error:
+            self.file.mistakes.extend(error.mistakes)
+            return None
+        if "function" in parameters:
+            self._note(
+                (*inner, "function"), f"{name} has a function; give an option of your own another name"
+            )
+            return None
+        settings = [
+            self._setting((axis, *_split(leaf)), value, (*inner, *leaf))
+            for leaf, value in flatten(parameters)
+        ]
+        return Entry(option, tuple(settings), dotted(path), self.source.place(path))
+
+    def _point(self, point: Mapping[str, Choice], path: Path_) -> None:
+        entries = {
+            axis: self._entry(axis, choice, (*path, axis))
+            for axis, choice in point.items()
+            if self._is_axis(axis, (*path, axis))
+        }
+        chosen = {axis: entry for axis, entry in entries.items() if entry}
+        if len(chosen) == len(point):
+            place = self.source.place(path)
+            self.file.points.append(
+                PointEntry({**self.file.defaults, **chosen}, name=dotted(path), place=place)
+            )
+
+    def _method(self, choice: Choice, path: Path_) -> None:
+        methods = self.catalogue.methods
+        if choice.name not in methods:
+            self._note(path, unknown("method", choice.name, methods))
+            return
+        place = self.source.place(path)
+        settings: list[Setting] = []
+        for leaf, value in flatten(choice.parameters):
+            settings += self._settings(leaf, value, (*path, choice.name, *leaf))
+        if groups := [setting for setting in settings if setting.key in {(key,) for key in GROUP_KEYS}]:
+            self._note_setting(
+                groups[0], "a method keeps the grid's model and back-end; use `overrides` or `sweep`"
+            )
+            return
+        choices = method_choices(methods[choice.name].point, self.catalogue)
+        self.file.points.append(PointEntry(choices, tuple(settings), choice.name, dotted(path), place))
+
+    def _settings(self, leaf: Path_, value: Any, path: Path_, place: Place | None = None) -> list[Setting]:
+        """The setting of a key, none when it cannot be set. A mapping sets each of its leaves."""
+        if isinstance(value, Mapping) and value:
+            return [
+                setting
+                for inner, below in flatten(value)
+                for setting in self._settings((*leaf, *inner), below, (*path, *inner), place)
+            ]
+        setting = self._setting(_split(leaf), value, path, place)
+        problem = self._refusal(setting.key, value)
+        if problem:
+            at = setting.place if setting.key in {(key,) for key in GROUP_KEYS} else setting.key_place
+            self.file.mistakes.append(Mistake(at, setting.name, problem))
+            return []
+        return [setting]
+
+    def _setting(self, key: tuple[str, ...], value: Any, path: Path_, place: Place | None = None) -> Setting:
+        if place:
+            return Setting(key, value, "", place, place)
+        return Setting(key, value, dotted(path), self.source.place(path), self.source.key_place(path))
+
+    def _refusal(self, key: tuple[str, ...], value: Any) -> str | None:
+        """Why a configuration key cannot be set, None when it can (its value is checked later)."""
+        section = key[0]
+        if section == "seed":
+            return "set by `seeds`"
+        if section not in TrialConfig.model_fields:
+            near = nearest(section, Grid.model_fields)
+            if near and not nearest(section, TrialConfig.model_fields):
+                return f"unknown key {section!r}; did you mean {near!r}?"
+            return unknown("configuration key", section, TrialConfig.model_fields)
+        if section in AXES and (len(key) == 1 or key[1] in ("option", "function")):
+            return "options are chosen under `axes`"
+        if section == "env" and (len(key) == 1 or key[1] in ("name", "environment")):
+            return "environments are chosen under `envs`"
+        if section in GROUP_KEYS and len(key) == 1:
+            names = self.catalogue.names(section)
+            return None if value in names else unknown(section, value, names)
+        return None
+
+    def _rule(self, rule: Mapping[str, Any], path: Path_) -> None:
+        keys = [*AXES, "env", *self.file.grid.sweep]
+        conditions = []
+        for key, value in rule.items():
+            values = value if isinstance(value, list) else [value]
+            if key not in keys:
+                self._note(
+                    (*path, key),
+                    unknown("key of a rule", key, keys, plural="axes, env and swept keys"),
+                    at_key=True,
+                )
+                continue
+            for index, item in enumerate(values):
+                where = (*path, key, index) if isinstance(value, list) else (*path, key)
+                self._rule_value(key, item, where)
+            conditions.append((key, tuple(values)))
+        if len(conditions) == len(rule):
+            place = self.source.place(path)
+            self.file.rules.append(Rule(tuple(conditions), dotted(path), place))
+
+    def _rule_value(self, key: str, value: Any, path: Path_) -> None:
+        if key == "env":
+            known: Iterable[Any] = self.file.envs
+        elif key in AXES:
+            known = self._option_names(key)
+            if isinstance(value, dict) and len(value) == 1:
+                value = next(iter(value))
+        else:
+            known = self.file.grid.sweep[key]
+        if value not in known:
+            what = "environment" if key == "env" else "option" if key in AXES else "swept value"
+            self._note(path, unknown(what, value, map(str, known), plural="in this grid"))
+
+    def _option_names(self, axis: str) -> set[str]:
+        """The options of an axis that occur in the grid, and all others there are, which match nothing."""
+        used = {choice.name for choice in self.file.grid.axes.get(axis, [])}
+        return used | set(self.catalogue.names(axis))
+
+    def _refuse_twice(self, values: Sequence[Any], path: Path_) -> None:
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                shown = value.name if isinstance(value, Choice) else brief(value)
+                self._note((*path, index), f"{shown} is listed twice")
+
+    def _note(self, path: Path_, message: str, *, at_key: bool = False) -> None:
+        place = self.source.key_place(path) if at_key else self.source.place(path)
+        self.file.mistakes.append(Mistake(place, dotted(path), message))
+
+    def _note_setting(self, setting: Setting, message: str) -> None:
+        self.file.mistakes.append(Mistake(setting.key_place, setting.name, message))
+
+
+def method_choices(
+    point: Mapping[str, tuple[str, Mapping[str, Any]]], catalogue: Catalogue
+) -> dict[str, Entry]:
+    """The entries of a named method's point."""
+    choices = {}
+    for axis, (name, parameters) in point.items():
+        place = Place("conf/method")
+        settings = [
+            Setting((axis, *_split(leaf)), value, dotted(leaf), place, place)
+            for leaf, value in flatten(parameters)
+        ]
+        choices[axis] = Entry(catalogue.option(axis, name), tuple(settings), "", place)
+    return choices
+
+
+def _split(path: Path_) -> tuple[str, ...]:
+    return tuple(part for piece in path for part in str(piece).split("."))

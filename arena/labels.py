@@ -1,0 +1,113 @@
+"""What people call a point: a named method, a method and what differs, or its options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from arena.configuration import Key
+from arena.options import AXES
+from arena.yaml_source import flatten
+
+Parameters = Mapping[str, Any]
+"""An option's parameters as plain data."""
+
+NAMED_LIKE_A_SENTENCE = ("is_clipping", "advantage", "dynamic_filtering", "loss_aggregation")
+"""The order in which a point without a name lists its options: what differs most comes first."""
+
+
+def point_label(
+    options: Mapping[str, str],
+    parameters: Mapping[str, Parameters],
+    *,
+    defaults: Mapping[str, Parameters],
+    methods: Mapping[str, tuple[Mapping[str, str], Mapping[str, Parameters]]],
+    baseline: Mapping[str, str],
+    extra: Mapping[Key, Any],
+) -> tuple[str, tuple[str, ...]]:
+    """The label of a point, and the named methods it is.
+
+    options, parameters: per axis its option and all its parameters; defaults: those parameters unless a grid
+    says otherwise; methods: the same two per named method, those to prefer first; baseline: the options that
+    a grid need not name; extra: configuration keys beyond the axes in which a method was changed.
+
+    A point with the options of a method is that method, `CISPO(hi=4)` where parameters differ (the one that
+    differs least). One option away from the method at the baseline it is `GRPO + top_variance`; else it is
+    its options.
+    """
+    same = [
+        (_all_differences(parameters, theirs), name)
+        for name, (names, theirs) in methods.items()
+        if names == options
+    ]
+    if same:
+        fewest = min(len(differs) for differs, _ in same)
+        names = [_with(name, {**differs, **extra}) for differs, name in same if len(differs) == fewest]
+        return names[0], tuple(names if not fewest else names[:1])
+    labels = {
+        axis: option_label(options[axis], differences(parameters[axis], defaults[axis])) for axis in options
+    }
+    changed = [axis for axis in AXES if options[axis] != baseline[axis]]
+    at_baseline = [name for name, (names, _) in methods.items() if names == baseline]
+    unchanged_are_plain = all(labels[axis] == options[axis] for axis in options if axis not in changed)
+    if len(changed) == 1 and at_baseline and unchanged_are_plain:
+        return f"{at_baseline[0]} + {labels[changed[0]]}", ()
+    return " / ".join(labels[axis] for axis in NAMED_LIKE_A_SENTENCE), ()
+
+
+def option_label(name: str, differs: Mapping[Key, Any]) -> str:
+    """`cispo`, or `cispo(hi=4)` with the parameters that differ from its defaults."""
+    return _with(name, {("", *key): value for key, value in differs.items()})
+
+
+def differences(ours: Any, theirs: Any) -> dict[Key, Any]:
+    """The leaves of `ours` that are not the same in `theirs`; what only `theirs` has is None."""
+    mine, other = _leaves(ours), _leaves(theirs)
+    changed = {key: value for key, value in mine.items() if key not in other or other[key] != value}
+    gone = {key: None for key in other if not any(_overlap(key, kept) for kept in mine)}
+    return changed | gone
+
+
+def settings_text(settings: Mapping[Key, Any]) -> list[str]:
+    """`hi=4` for `is_clipping.hi: 4`: without the section, unless two keys would look the same."""
+    short = [key[1:] or key for key in settings]
+    return [
+        f"{'.'.join(key if short.count(brief) > 1 else brief)}={value_text(value)}"
+        for (key, value), brief in zip(settings.items(), short, strict=True)
+    ]
+
+
+def value_text(value: Any) -> str:
+    """A value in a label: numbers short and unambiguous, nothing as `off`."""
+    if value is None:
+        return "off"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return (
+            repr(int(value)) if value.is_integer() and abs(value) < 1e9 else repr(value).replace("e-0", "e-")
+        )
+    return str(value) if isinstance(value, str | int) else json.dumps(value)
+
+
+def _all_differences(ours: Mapping[str, Parameters], theirs: Mapping[str, Parameters]) -> dict[Key, Any]:
+    return {
+        (axis, *key): value for axis in ours for key, value in differences(ours[axis], theirs[axis]).items()
+    }
+
+
+def _with(name: str, differs: Mapping[Key, Any]) -> str:
+    return f"{name}({', '.join(settings_text(differs))})" if differs else name
+
+
+def _overlap(one: Key, other: Key) -> bool:
+    """Whether one is the other or lies below it: a mapping that replaced a value, or the other way round."""
+    shared = min(len(one), len(other))
+    return one[:shared] == other[:shared]
+
+
+def _leaves(value: Any) -> dict[Key, Any]:
+    if not isinstance(value, Mapping):
+        return {(): value}
+    return {tuple(map(str, key)): inner for key, inner in flatten(value)}

@@ -1,0 +1,208 @@
+"""Making a plan from a grid file. Nothing is created, and nothing heavy imported."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from arena.cells import Cell, make_cells
+from arena.configuration import Composer, resolve_profile, visible_gpus
+from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
+from arena.grid_file import GridFile, read_grid
+from arena.identity import trial_id
+from arena.labels import differences, option_label
+from arena.mistakes import MistakesError
+from arena.options import AXES, CONF, Catalogue
+from arena.plan import Budget, Estimate, PlannedTrial, Resources, State, Study
+
+UNFINISHED: tuple[State, ...] = ("pending", "failed", "interrupted", "running")
+
+
+def plan_study(grid: Path, assignments: Sequence[str] = (), *, studies: Path, conf: Path = CONF) -> Study:
+    """Plan a grid file with the `key=value` of a command line over it.
+
+    studies: where studies lie; read for what is done already, never written. Raises MistakesError with
+    everything that is wrong in the file and on the command line.
+    """
+    with _no_garbage_collection():
+        return _plan(grid, assignments, studies, Catalogue(conf))
+
+
+def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Catalogue) -> Study:
+    file = read_grid(grid, assignments, catalogue)
+    folder = studies / file.grid.name
+    profile = _profile(file, folder, catalogue)
+    cells, wrong = make_cells(file, catalogue, Composer(catalogue), profile)
+    if file.mistakes or wrong:
+        raise MistakesError([*file.mistakes, *wrong])
+    trials = _trials(file, folder, cells)
+    estimate = _estimate(trials, cells, studies, folder)
+    budget = Budget(**file.grid.budget.model_dump())
+    return Study(
+        name=file.grid.name,
+        question=file.grid.question,
+        folder=folder,
+        grid=grid,
+        text=file.source.text,
+        assignments=tuple(assignments),
+        axes=_axes(cells),
+        design=file.grid.design,
+        profile=profile,
+        trials=trials,
+        budget=budget,
+        estimate=estimate,
+        over_budget=_over(budget, len(trials), estimate),
+    )
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A plan has no cycles: looking for them would be a third of the time that a large one takes."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _profile(file: GridFile, folder: Path, catalogue: Catalogue) -> str:
+    """The profile by name; `auto` stays what it was when the study was last run."""
+    if file.grid.profile not in ("auto", *catalogue.names("profile")):
+        return catalogue.defaults["profile"]
+    if file.grid.profile == "auto":
+        try:
+            frozen = json.loads((folder / "plan.json").read_bytes())["profile"]
+        except (OSError, ValueError, KeyError, TypeError):
+            frozen = None
+        if frozen in catalogue.names("profile"):
+            return str(frozen)
+    return resolve_profile(file.grid.profile)
+
+
+def _trials(file: GridFile, folder: Path, cells: Iterable[Cell]) -> tuple[PlannedTrial, ...]:
+    """All trials, seed by seed: a part of a study is a whole picture."""
+    given = file.grid.resources
+    known = _known(folder)
+    placed = [(cell, Resources(**(given.model_dump() if given else cell.base.resources))) for cell in cells]
+    return tuple(
+        PlannedTrial(
+            id=name,
+            cell=cell.id,
+            label=cell.label,
+            methods=cell.methods,
+            point=cell.point,
+            env=cell.env,
+            seed=seed,
+            config=cell.config if seed == 0 else cell.config.model_copy(update={"seed": seed}),
+            resources=resources,
+            state=_state(folder / "trials" / name if name in known else None, cell),
+            problems=cell.problems,
+            clone=cell.clone,
+        )
+        for seed in file.grid.seed_list
+        for cell, resources in placed
+        for name in [trial_id(cell.id, seed)]
+    )
+
+
+def _known(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder / "trials"))
+    except OSError:
+        return frozenset()
+
+
+def _state(folder: Path | None, cell: Cell) -> State:
+    """How far a trial is; None: it has no folder."""
+    state: State = "pending"
+    if folder is not None:
+        from arena.ledger import trial_state
+
+        state = trial_state(folder)
+    return "unavailable" if cell.problems and state in ("pending", "failed", "interrupted") else state
+
+
+def _axes(cells: Iterable[Cell]) -> dict[str, tuple[str, ...]]:
+    """Per axis the labels of the options that occur, in order."""
+    labels: dict[str, dict[str, None]] = {axis: {} for axis in AXES}
+    seen: set[int] = set()
+    for cell in cells:
+        if id(cell.point) in seen:
+            continue
+        seen.add(id(cell.point))
+        for axis, option in cell.point.items():
+            labels[axis][described_label(option)] = None
+    return {axis: tuple(names) for axis, names in labels.items()}
+
+
+def described_label(option: str | Mapping[str, Mapping[str, object]]) -> str:
+    """The label of an axis' entry in a plan's `point`: `cispo`, or `cispo(hi=4)`."""
+    if isinstance(option, str):
+        return option
+    ((name, parameters),) = option.items()
+    return option_label(name, differences(parameters, {}))
+
+
+def _estimate(trials: Sequence[PlannedTrial], cells: Sequence[Cell], studies: Path, study: Path) -> Estimate:
+    """What is left to do; trials that are unavailable are not counted."""
+    left = [trial for trial in trials if trial.state in UNFINISHED]
+    if not left:
+        return Estimate({}, 0.0, 0.0, 1, "nothing is left to run")
+    guesses = {cell.id: Cost(**cell.base.cost) for cell in cells}
+    first = guesses[left[0].cell]
+    kinds = {
+        cell.id: kind_of(cell.config.env, vars(cell.config.model), cell.config.backend) for cell in cells
+    }
+    measured = measured_costs(studies, study, kinds.values(), first)
+    per_cell = {
+        cell.id: trial_seconds(cell.config, measured.get(kinds[cell.id], guesses[cell.id])) for cell in cells
+    }
+    seconds = {trial.id: per_cell[trial.cell] for trial in left}
+    at_once = min(_at_once(trial.resources) for trial in left)
+    clones = clones_to_make(studies, (trial.clone for trial in left))
+    work = sum(seconds.values()) + clones * first.clone
+    longest = max(seconds.values()) + (first.clone if clones else 0)
+    return Estimate(
+        trial_seconds=seconds,
+        seconds=first.session + max(longest, work / at_once),
+        gpu_hours=sum(seconds[trial.id] * trial.resources.gpus for trial in left) / 3600,
+        at_once=at_once,
+        source=_source(measured, {kinds[trial.cell] for trial in left}),
+    )
+
+
+def _source(measured: Mapping[Kind, Cost], wanted: set[Kind]) -> str:
+    if not measured:
+        return "from `cost` in the configuration; nothing was measured here yet"
+    if wanted <= set(measured):
+        return "from finished trials"
+    return "from finished trials where there are any, else from `cost` in the configuration"
+
+
+def _at_once(resources: Resources) -> int:
+    """How many trials this machine runs side by side."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limits = [cpus / resources.cpus]
+    if resources.gpus:
+        limits.append(visible_gpus() / resources.gpus)
+    return max(1, int(min(limits)))
+
+
+def _over(budget: Budget, trials: int, estimate: Estimate) -> tuple[str, ...]:
+    checks = {
+        "trials": (float(trials), budget.trials),
+        "hours": (estimate.seconds / 3600, budget.hours),
+        "gpu_hours": (estimate.gpu_hours, budget.gpu_hours),
+    }
+    return tuple(
+        f"{needed:,.4g} {name.replace('_', '-')} planned, the budget allows {allowed:,.4g}; "
+        f"plan less, or raise `budget.{name}`"
+        for name, (needed, allowed) in checks.items()
+        if allowed is not None and needed > allowed
+    )

@@ -1,0 +1,192 @@
+"""The sections of configurations: each merged, checked and written out once per combination of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from arena.configuration import (
+    Base,
+    Key,
+    Setting,
+    check_model,
+    check_section,
+    default_section,
+    known_keys,
+    merge,
+)
+from arena.identity import canonical_json, section_text
+from arena.mistakes import Mistake, Place, explain, unknown
+from arena.options import Option
+from envs.registry import UnknownEnvironmentError, load_environment
+from envs.text_env import EnvConfig, Environment
+from trainers.config import OptionConfig
+
+Settings = tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checked:
+    """A section that is right: as a configuration holds it, as plain data, as its text for the identity."""
+
+    value: Any
+    plain: Any
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedEnv:
+    """The environment's section, and what planning asks of the environment with it."""
+
+    section: Checked
+    data_id: str
+    problems: tuple[str, ...]
+    has_anchors: bool
+
+
+class Sections:
+    """Checks sections, remembering each. What is wrong is in `mistakes`, blamed on a setting."""
+
+    def __init__(self) -> None:
+        self.mistakes: dict[Mistake, None] = {}
+        self._axes: dict[tuple[Base, Option, Settings], Checked | None] = {}
+        self._plain: dict[tuple[Base, str, Settings], Checked | None] = {}
+        self._envs: dict[tuple[Base, Settings], CheckedEnv | None] = {}
+        self._environments: dict[Base, Environment | None] = {}
+
+    def axis(self, base: Base, option: Option, settings: Settings) -> Checked | None:
+        """An option with settings over its defaults; None when they are wrong. Keys start with the axis."""
+        key = (base, option, settings)
+        if key not in self._axes:
+            self._axes[key] = self._check_axis(base, option, settings)
+        return self._axes[key]
+
+    def plain(self, base: Base, name: str, settings: Settings) -> Checked | None:
+        """Any other section but `env`, with settings over the base; None when they are wrong."""
+        key = (base, name, settings)
+        if key not in self._plain:
+            self._plain[key] = self._check_plain(base, name, settings)
+        return self._plain[key]
+
+    def env(self, base: Base, settings: Settings) -> CheckedEnv | None:
+        """The environment's section with settings over the base; None when they are wrong."""
+        key = (base, settings)
+        if key not in self._envs:
+            self._envs[key] = self._check_env(base, settings)
+        return self._envs[key]
+
+    def _check_axis(self, base: Base, option: Option, settings: Settings) -> Checked | None:
+        origin = Place(f"conf/{option.axis}/{option.name}.yaml")
+        defaults = merge(
+            option_defaults(base, option), [(setting.key[1:], setting.value) for setting in settings]
+        )
+
+        def known(path: Key) -> list[str] | None:
+            return known_keys(option.axis, path, option.schema)
+
+        what = f"parameters of {option.name}"
+        checked = self._checked(
+            lambda: check_model(option.schema, defaults), option.axis, settings, origin, known, what
+        )
+        if checked is None:
+            return None
+        plain = {"option": option.name, "function": option.function, **checked.model_dump(mode="json")}
+        value = OptionConfig.model_validate(plain)
+        return Checked(value, plain, section_text(option.axis, plain))
+
+    def _check_plain(self, base: Base, name: str, settings: Settings) -> Checked | None:
+        raw = base.sections[name] if name in base.sections else default_section(name)
+        merged = merge(raw, [(setting.key[1:], setting.value) for setting in settings])
+        text = canonical_json(merged)
+        origin = Place(f"conf ({name} of {base.env})")
+        value = self._checked(
+            lambda: check_section(name, text), name, settings, origin, lambda path: known_keys(name, path)
+        )
+        if value is None:
+            return None
+        plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        return Checked(value, plain, section_text(name, plain))
+
+    def _check_env(self, base: Base, settings: Settings) -> CheckedEnv | None:
+        environment = self._environment(base)
+        if environment is None:
+            return None
+        kind = environment.config_type
+        merged = merge(base.sections["env"], [(setting.key[1:], setting.value) for setting in settings])
+        config: EnvConfig | None = self._checked(
+            lambda: check_model(kind, merged),
+            "env",
+            settings,
+            Place(f"conf/env/{base.env}.yaml"),
+            lambda path: known_keys("env", path, kind),
+            f"keys of {base.env}",
+        )
+        if config is None:
+            return None
+        plain = config.model_dump(mode="json")
+        return CheckedEnv(
+            section=Checked(plain, plain, section_text("env", plain)),
+            data_id=environment.data_id(config),
+            problems=tuple(environment.problems(config)),
+            has_anchors=environment.has_anchors(config),
+        )
+
+    def _environment(self, base: Base) -> Environment | None:
+        if base not in self._environments:
+            self._environments[base] = None
+            try:
+                self._environments[base], _ = load_environment(base.sections["env"])
+            except (UnknownEnvironmentError, ValidationError) as error:
+                self._note(Mistake(Place(f"conf/env/{base.env}.yaml"), "", str(error)))
+        return self._environments[base]
+
+    def _checked(
+        self,
+        check: Callable[[], Any],
+        section: str,
+        settings: Settings,
+        origin: Place,
+        known: Callable[[Key], list[str] | None],
+        plural: str | None = None,
+    ) -> Any:
+        """What `check` gives, or None with its mistakes noted. origin: to blame when no setting is."""
+        try:
+            return check()
+        except ValidationError as error:
+            for item in error.errors():
+                key = (section, *(str(part) for part in item["loc"]))
+                setting = blame(settings, key)
+                if item["type"] == "extra_forbidden":
+                    message = unknown("key", key[-1], known(key[1:-1]) or (), plural=plural)
+                else:
+                    message = explain(item)
+                if setting is None:
+                    self._note(Mistake(origin, ".".join(key), message))
+                else:
+                    below = key[len(setting.key) :]
+                    name = ".".join([setting.name, *below]) if setting.name else ".".join(key)
+                    at_key = item["type"] == "extra_forbidden" and not below
+                    self._note(Mistake(setting.key_place if at_key else setting.place, name, message))
+            return None
+
+    def _note(self, mistake: Mistake) -> None:
+        self.mistakes[mistake] = None
+
+
+def option_defaults(base: Base, option: Option) -> dict[str, Any]:
+    """An option's parameters unless a grid sets them: its file's, with what the base says otherwise."""
+    others = base.options.get(option.axis, {}).get(option.name, {})
+    merged: dict[str, Any] = merge(dict(option.defaults), [((key,), value) for key, value in others.items()])
+    return merged
+
+
+def blame(settings: Sequence[Setting], key: Key) -> Setting | None:
+    """The setting of highest precedence that is at, above or below a key."""
+    for setting in reversed(settings):
+        shared = min(len(setting.key), len(key))
+        if setting.key[:shared] == key[:shared]:
+            return setting
+    return None
