@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from arena.options import AXES, Catalogue
 Key = tuple[str, ...]
 """A configuration key, `("trainer", "kl", "coefficient")` for `trainer.kl.coefficient`."""
 
-GROUPS = ("env", "model", "backend", "profile")
+GROUPS = ("env", "model", "backend", "preset", "profile")
 """The groups of files that decide a base."""
 
 NOT_SECTIONS = ("options", "resources", "cost")
@@ -41,7 +41,7 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """What all trials of an environment, model, back-end and profile have in common, before a grid's choices.
+    """What all trials of an environment, model, ... and profile have in common, before a grid's choices.
 
     sections: the sections that are no axis, as plain data; options: other defaults for options,
     {axis: {option: {parameter: value}}}; resources, cost: as in `conf/config.yaml`.
@@ -62,7 +62,7 @@ class Composer:
         self._bases: dict[tuple[str, ...], Base] = {}
 
     def base(self, **names: str) -> Base:
-        """Compose the base of an `env`, `model`, `backend` and `profile`, all in the catalogue.
+        """Compose the base of an `env`, `model`, `backend`, `preset` and `profile`, all in the catalogue.
 
         What is left out is what `conf/config.yaml` names.
         """
@@ -142,6 +142,21 @@ def known_keys(section: str, path: Key, model: type[BaseModel] | None = None) ->
         fields = fields.model_fields[part].annotation
     fields = _model_in(fields)
     return None if fields is None else list(fields.model_fields)
+
+
+@cache
+def scalar_keys() -> tuple[str, ...]:
+    """The dotted keys of all single values that every configuration has: no options, no environment's own."""
+
+    def below(name: str, annotation: Any) -> Iterator[str]:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            for inner, field in annotation.model_fields.items():
+                yield from below(f"{name}.{inner}", field.annotation)
+        else:
+            yield name
+
+    sections = {name: field for name, field in TrialConfig.model_fields.items() if name not in (*AXES, "env")}
+    return tuple(key for name, field in sections.items() for key in below(name, field.annotation))
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -15,7 +15,7 @@ from trainers.config import Count, NonNegative, Positive
 class Strict(BaseModel):
     """Frozen, unknown keys refused, nothing converted: the string "3" is no number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 class Choice(Strict):
@@ -75,7 +75,7 @@ class Grid(Strict):
     seeds: Count | list[Annotated[int, Field(ge=0)]] = 1
     """How many seeds (0, 1, ...), or a list of them."""
     design: Design = "full"
-    """full: the axes' product; one_factor: their first options and each change of one; points: `points` alone."""
+    """full: all combinations; one_factor: the first of each and single changes; points: only `points`."""
     points: list[dict[str, Choice]] = []
     """More points, written out: {axis: option}; an axis left out takes its default option."""
     exclude: list[Annotated[dict[str, Any], Field(min_length=1)]] = []

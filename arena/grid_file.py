@@ -9,14 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from arena.configuration import Setting
+from arena.configuration import Setting, scalar_keys
 from arena.grid import BudgetSection, Choice, Grid, ResourcesSection
 from arena.identity import TrialConfig
 from arena.mistakes import Mistake, MistakesError, Place, brief, explain, nearest, unknown
 from arena.options import AXES, Catalogue, FunctionError, Option, make_option
 from arena.yaml_source import Path_, Source, dotted, flatten, parse, read
 
-GROUP_KEYS = ("model", "backend")
+GROUP_KEYS = ("model", "backend", "preset")
 """Configuration keys that, given a name, choose a file of the group of that name."""
 
 
@@ -295,9 +295,7 @@ class _Reader:
         for leaf, value in flatten(choice.parameters):
             settings += self._settings(leaf, value, (*path, choice.name, *leaf))
         if groups := [setting for setting in settings if setting.key in {(key,) for key in GROUP_KEYS}]:
-            self._note_setting(
-                groups[0], "a method keeps the grid's model and back-end; use `overrides` or `sweep`"
-            )
+            self._note_setting(groups[0], "the same for all methods; use `overrides` or `sweep`")
             return
         choices = method_choices(methods[choice.name].point, self.catalogue)
         self.file.points.append(PointEntry(choices, tuple(settings), choice.name, dotted(path), place))
@@ -328,19 +326,23 @@ class _Reader:
         section = key[0]
         if section == "seed":
             return "set by `seeds`"
+        if section in GROUP_KEYS and len(key) == 1:
+            names = self.catalogue.names(section)
+            return None if value in names else unknown(section, value, names)
         if section not in TrialConfig.model_fields:
-            near = nearest(section, Grid.model_fields)
-            if near and not nearest(section, TrialConfig.model_fields):
-                return f"unknown key {section!r}; did you mean {near!r}?"
-            return unknown("configuration key", section, TrialConfig.model_fields)
+            return self._unknown_key(".".join(key))
         if section in AXES and (len(key) == 1 or key[1] in ("option", "function")):
             return "options are chosen under `axes`"
         if section == "env" and (len(key) == 1 or key[1] in ("name", "environment")):
             return "environments are chosen under `envs`"
-        if section in GROUP_KEYS and len(key) == 1:
-            names = self.catalogue.names(section)
-            return None if value in names else unknown(section, value, names)
         return None
+
+    def _unknown_key(self, key: str) -> str:
+        ends = [known for known in scalar_keys() if known.endswith(f".{key}")]
+        near = ends[0] if ends else nearest(key, [*Grid.model_fields, *scalar_keys()])
+        sections = sorted({*TrialConfig.model_fields, *GROUP_KEYS} - {"seed"})
+        suggestion = f"; did you mean {near!r}?" if near else ""
+        return f"unknown key {key!r}{suggestion} (configuration keys start with {', '.join(sections)})"
 
     def _rule(self, rule: Mapping[str, Any], path: Path_) -> None:
         keys = [*AXES, "env", *self.file.grid.sweep]

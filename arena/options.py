@@ -83,7 +83,7 @@ class Catalogue:
         self._options: dict[tuple[str, str], Option] = {}
 
     def names(self, group: str) -> tuple[str, ...]:
-        """The names of a group (an axis, `env`, `model`, `backend`, `profile` or `method`), sorted."""
+        """The names of a group (an axis, `env`, `model`, ... or `method`), sorted."""
         if group not in self._names:
             self._names[group] = tuple(sorted(path.stem for path in (self.folder / group).glob("*.yaml")))
         return self._names[group]

@@ -1,0 +1,122 @@
+"""A plan as people read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from arena.plan import PlannedTrial, Study
+
+MOST_ROWS = 60
+"""Cells shown of a large plan; the totals below the table cover all of them."""
+
+STATE_STYLES: Mapping[str, str] = {
+    "done": "green",
+    "running": "cyan",
+    "pending": "",
+    "interrupted": "yellow",
+    "failed": "red",
+    "unavailable": "magenta",
+}
+
+
+def plan_view(study: Study) -> RenderableType:
+    """The plan: its cells, how far they are, what is left to do and what stands in the way."""
+    cells: dict[str, list[PlannedTrial]] = {}
+    for trial in study.trials:
+        cells.setdefault(trial.cell, []).append(trial)
+    parts: list[RenderableType] = [Text(study.name, style="bold")]
+    if study.question:
+        parts.append(Text(study.question))
+    parts.append(_table(study, cells))
+    if len(cells) > MOST_ROWS:
+        parts.append(Text(f"... and {len(cells) - MOST_ROWS:,} more cells"))
+    parts.extend(_summary(study, cells))
+    return Group(*parts)
+
+
+def _table(study: Study, cells: Mapping[str, list[PlannedTrial]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("point", overflow="fold")
+    table.add_column("env")
+    table.add_column("cell")
+    table.add_column("seeds")
+    table.add_column("state")
+    table.add_column("time", justify="right")
+    for cell, trials in list(cells.items())[:MOST_ROWS]:
+        left = [seconds for trial in trials if (seconds := study.estimate.trial_seconds.get(trial.id))]
+        table.add_row(
+            Text(trials[0].label),
+            trials[0].env,
+            cell,
+            seeds_text([trial.seed for trial in trials]),
+            states_text(trial.state for trial in trials),
+            f"{len(left)} x {duration(left[0])}" if left else "",
+        )
+    return table
+
+
+def _summary(study: Study, cells: Mapping[str, list[PlannedTrial]]) -> list[RenderableType]:
+    estimate = study.estimate
+    count = f"{_count(len(study.trials), 'trial')} ({_count(len(cells), 'cell')}): "
+    lines: list[RenderableType] = [
+        Text(count).append_text(states_text(trial.state for trial in study.trials))
+    ]
+    if estimate.trial_seconds:
+        gpus = f", {estimate.gpu_hours:,.1f} GPU-hours" if estimate.gpu_hours else ""
+        time = f"About {duration(estimate.seconds)} with {estimate.at_once} at once{gpus}"
+        lines.append(Text(f"{time} ({estimate.source})."))
+    problems = dict.fromkeys(
+        f"{trial.env}: {problem}" for trial in study.trials for problem in trial.problems
+    )
+    lines += [Text(f"unavailable: {problem}", style="magenta") for problem in problems]
+    lines += [Text(f"over budget: {reason}", style="red") for reason in study.over_budget]
+    return lines
+
+
+def states_text(states: Iterable[str]) -> Text:
+    """How many there are of each state: `3 done, 1 failed`."""
+    counts = Counter(states)
+    parts = [
+        Text(f"{counts[state]:,} {state}", style) for state, style in STATE_STYLES.items() if counts[state]
+    ]
+    return Text(", ").join(parts)
+
+
+def seeds_text(seeds: Iterable[int]) -> str:
+    """Seeds, runs of them written as one: `0-2, 7`."""
+    parts: list[list[int]] = []
+    for seed in sorted(seeds):
+        if parts and seed == parts[-1][1] + 1:
+            parts[-1][1] = seed
+        else:
+            parts.append([seed, seed])
+    shown = [str(low) if low == high else f"{low}-{high}" for low, high in parts]
+    return ", ".join(shown[:6]) + (", ..." if len(shown) > 6 else "")
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: `45 s`, `12 min`, `3 h 20 min`, `5 d 4 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console; where there is no terminal its lines are long enough for a table."""
+    made = Console(stderr=stderr, highlight=False)
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=140)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
