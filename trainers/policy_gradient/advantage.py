@@ -66,7 +66,8 @@ def rloo(rows: Rows) -> Tensor:
     group_total = _sum(score * index.share, index.group)[index.group]
     own = _sum(score * index.share, index.trajectory)[index.trajectory]
     baseline = (group_total - own) / (index.group_size - 1).clamp(min=1)
-    return torch.where(index.group_size > 1, score - baseline, 0.0).float()
+    no_baseline = (index.group_size < 2) | _all_equal(score, index.group)
+    return torch.where(no_baseline, 0.0, score - baseline).float()
 
 
 def reinforce_pp(rows: Rows, *, over: Literal["row", "token", "trajectory"] = "token") -> Tensor:

@@ -139,7 +139,7 @@ def soft(
     No hard band: the weight on grad log pi is w sech^2(tau (w - 1) / 2), 1 at w = 1 and fading on both sides.
     """
     ratio = log_ratio(log_probs, old_log_probs, mask).exp()
-    tau = torch.where(advantages > 0, tau_pos, tau_neg)[:, None].to(ratio.dtype)
+    tau = torch.where(advantages[:, None] > 0, ratio.new_tensor(tau_pos), ratio.new_tensor(tau_neg))
     return torch.where(mask, 4 / tau * torch.sigmoid(tau * (ratio - 1)) * advantages[:, None], 0.0)
 
 
