@@ -19,7 +19,7 @@ from types import TracebackType
 
 from arena.cards import cell_name, distinctions, trial_name
 from arena.locks import Lock, LockedError, describe, is_held
-from arena.records import CorruptRecordError
+from arena.records import LOCK, CorruptRecordError
 from arena.tracking_store import PortInUseError, open_experiment, serve_ui, store_uri
 from arena.tracking_writer import StudyWriter, Written
 from arena.trial_sheet import TrialSheet, read_sheet
@@ -29,7 +29,6 @@ __all__ = ["PortInUseError", "SyncResult", "Tracker", "serve_ui", "sync_study"]
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".tracking.lock"
-TRIAL_LOCK = "lock"
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ class Tracker:
             self._troubled.add(sheet.trial)
             try:
                 name, parent = trial_name(sheet, distinction), cell_name(sheet, distinction)
-                running = is_held(self.study / "trials" / sheet.trial / TRIAL_LOCK)
+                running = is_held(self.study / "trials" / sheet.trial / LOCK)
                 done = writer.write_trial(sheet, name, parent, running=running)
             except CorruptRecordError as error:
                 errors.append(_one_line(error))
