@@ -27,6 +27,9 @@ RECORDS = (HISTOGRAMS, EPISODES, METRICS)
 
 TRIAL = "trial.yaml"
 OUTCOME = "outcome.json"
+LOG = "stdout.log"
+LOCK = "lock"
+"""Held while a trial runs; in it who runs it, and how often it was started."""
 STOP = "stop"
 """Asks a trial to end: written by the driver, noticed before the next step. `KILL` in it asks for more."""
 KILL = "kill"

@@ -28,6 +28,8 @@ from arena.locks import Lock, LockedError
 from arena.processes import DRIVER_TAG, FOLDER_TAG, TRIAL_TAG, kill_group, sweep
 from arena.records import (
     KILL,
+    LOCK,
+    LOG,
     METRICS,
     OUTCOME,
     RECORDS,
@@ -41,9 +43,6 @@ from arena.records import (
 
 logger = logging.getLogger(__name__)
 
-LOCK = "lock"
-"""Held while a job runs; in it who runs it, and how often it was started."""
-LOG = "stdout.log"
 LOCK_HANDLE = "ARENA_LOCK"
 """Environment variable with the lock's file descriptor: the child holds the lock too, and longest."""
 ATTEMPT = "ARENA_ATTEMPT"
@@ -66,6 +65,7 @@ EndingKind = Literal[
     "hung",
     "timed_out",
     "no_result",
+    "busy",
     "not_started",
 ]
 
@@ -115,8 +115,8 @@ class Ending:
     """How a job's process ended.
 
     finished: with a result. stopped: because it was asked to, or killed because it was asked to. failed: the
-    process says itself why. The others are what the supervisor saw. reason: a sentence for people.
-    exit: the exit code, negative for a signal. log: the last lines it printed.
+    process says itself why. busy: somebody else is running it. The others are what the supervisor saw.
+    reason: a sentence for people. exit: the exit code, negative for a signal. log: its last lines.
     """
 
     kind: EndingKind
@@ -146,7 +146,7 @@ def supervise(job: Job, gpus: Sequence[str] = ()) -> Ending:
             stack.callback(ready.release)
             ending = _Run(job, gpus, ready).ending()
     except LockedError as error:
-        ending = Ending("not_started", f"It is running already: {error}.")
+        ending = Ending("busy", f"It is running already: {error}.")
     except OSError as error:
         ending = Ending("not_started", f"It could not be run: {error}.")
     return replace(ending, seconds=round(time.monotonic() - began, 3))

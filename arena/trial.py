@@ -31,6 +31,7 @@ from arena.lifeline import LIFELINE, hold
 from arena.locks import Lock
 from arena.processes import DRIVER_TAG, ProcessMark
 from arena.records import (
+    LOCK,
     METRICS,
     STOP,
     CorruptRecordError,
@@ -41,7 +42,7 @@ from arena.records import (
     write_json,
     write_outcome,
 )
-from arena.supervisor import ATTEMPT, LOCK, LOCK_HANDLE
+from arena.supervisor import ATTEMPT, LOCK_HANDLE
 from arena.trial_sheet import TrialSheet, read_sheet, write_sheet
 
 logger = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ def make_clone(job: Path) -> None:
     target, making = target_of(job), job / MAKING
     if is_ready(target):
         return
+    (job / PROGRESS).unlink(missing_ok=True)
     for leftover in (making, target):
         shutil.rmtree(leftover, ignore_errors=True)
     making.mkdir(parents=True)

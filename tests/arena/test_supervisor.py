@@ -18,8 +18,8 @@ from arena.capped_log import CappedLog
 from arena.clones import clone_folder, is_ready
 from arena.locks import Lock, is_held, read_holder
 from arena.processes import ProcessMark, sweep_orphans, tagged
-from arena.records import read_outcome
-from arena.supervisor import LOCK, LOG, Ending, Job, Limits, supervise
+from arena.records import LOCK, LOG, read_outcome
+from arena.supervisor import Ending, Job, Limits, supervise
 from arena.trial import prepare_clone, run_trial
 
 
@@ -298,7 +298,7 @@ def test_two_supervisors_do_not_run_one_trial(tmp_path: Path, monkeypatch: pytes
     first = supervise_elsewhere(make_job(folder))
     wait_for(lambda: tagged(folder))
     ending = supervise(make_job(folder))
-    assert ending.kind == "not_started"
+    assert ending.kind == "busy"
     assert "is held by process" in ending.reason
     first.join()
     outcome = read_outcome(folder)

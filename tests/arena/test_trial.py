@@ -12,8 +12,7 @@ from analysis.collapse import judge
 from arena import records
 from arena.clones import clone_folder, is_ready
 from arena.locks import Lock, LockedError
-from arena.records import read_lines, read_outcome
-from arena.supervisor import LOCK
+from arena.records import LOCK, read_lines, read_outcome
 from arena.trial import CHECKPOINTS, prepare_clone, run_foreground, run_trial
 from arena.trial_sheet import read_sheet
 
