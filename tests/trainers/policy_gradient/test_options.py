@@ -99,3 +99,16 @@ def test_a_missing_parameter_is_named() -> None:
 
 def needs_delta(log_probs: Any, *, delta: float) -> Any:
     return log_probs
+
+
+PRESETS = sorted((CONF / "preset").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=[path.stem for path in PRESETS])
+def test_a_preset_sets_parameters_that_the_options_have(path: Path) -> None:
+    for axis, options in read(path).get("options", {}).items():
+        for name, parameters in options.items():
+            values = read(CONF / axis / f"{name}.yaml")
+            assert set(parameters) <= set(values)
+            bind(axis, option(name, **(values | parameters)))
+            settings(option(name, **(values | parameters)), SETTINGS[axis])
