@@ -115,7 +115,7 @@ class _Maker:
     def _points(self) -> list[PointEntry]:
         """The design's points, then those written out. A grid of methods alone has no product of axes."""
         file = self.file
-        if any(not entries for entries in file.axes.values()) or (not file.axes and file.points):
+        if not file.axes and file.points:
             return file.points
         axes = {axis: file.axes.get(axis) or [file.defaults[axis]] for axis in AXES}
         return [

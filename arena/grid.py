@@ -11,6 +11,9 @@ from arena.experimental_design import Design
 from arena.mistakes import brief
 from trainers.config import Count, NonNegative, Positive
 
+RESERVED_NAMES = ("mlflow.db", "mlflow-artifacts")
+"""What lies beside the studies in their folder."""
+
 
 class Strict(BaseModel):
     """Frozen, unknown keys refused, nothing converted: the string "3" is no number."""
@@ -35,7 +38,7 @@ class Choice(Strict):
                 return {"name": name, "parameters": parameters}
         raise PydanticCustomError(
             "choice",
-            "expected a name or {{name: {{parameter: value}}}}, got {given}",
+            "expected a name or {name: {parameter: value}}, got {given}",
             {"given": brief(value)},
         )
 
@@ -102,14 +105,23 @@ class Grid(Strict):
             raise PydanticCustomError(
                 "seeds", "adaptive seeds are not available yet; give a count (3) or a list ([0, 1, 2])"
             )
-        if isinstance(value, list):
-            if not value:
-                raise PydanticCustomError("seeds", "no seeds; give a count (3) or a list ([0, 1, 2])")
-            if twice := [seed for seed in value if value.count(seed) > 1]:
-                raise PydanticCustomError("seeds", "seed {seed} is listed twice", {"seed": twice[0]})
-        elif not isinstance(value, int) or isinstance(value, bool):
+        listed = value if isinstance(value, list) else [value]
+        if not listed or any(isinstance(seed, bool) or not isinstance(seed, int) for seed in listed):
             raise PydanticCustomError(
                 "seeds", "expected a count (3) or a list ([0, 1, 2]), got {given}", {"given": brief(value)}
+            )
+        if value == 0 or min(listed) < 0:
+            raise PydanticCustomError("seeds", "a count is at least 1 and a seed at least 0")
+        if twice := [seed for seed in listed if listed.count(seed) > 1]:
+            raise PydanticCustomError("seeds", "seed {seed} is listed twice", {"seed": twice[0]})
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if value in RESERVED_NAMES:
+            raise PydanticCustomError(
+                "name", "runs of all studies are kept in {name}; choose another", {"name": value}
             )
         return value
 

@@ -158,7 +158,8 @@ class Sections:
         except ValidationError as error:
             for item in error.errors():
                 key = (section, *(str(part) for part in item["loc"]))
-                setting = blame(settings, key)
+                missing = item["type"] == "missing"
+                setting = blame(settings, key[:-1] if missing else key)
                 if item["type"] == "extra_forbidden":
                     message = unknown("key", key[-1], known(key[1:-1]) or (), plural=plural)
                 else:
@@ -166,14 +167,22 @@ class Sections:
                 if setting is None:
                     self._note(Mistake(origin, ".".join(key), message))
                 else:
-                    below = key[len(setting.key) :]
-                    name = ".".join([setting.name, *below]) if setting.name else ".".join(key)
-                    at_key = item["type"] == "extra_forbidden" and not below
-                    self._note(Mistake(setting.key_place if at_key else setting.place, name, message))
+                    at_key = item["type"] == "extra_forbidden" and len(key) == len(setting.key)
+                    place = setting.key_place if at_key else setting.place
+                    self._note(Mistake(place, _name(setting, key, missing=missing), message))
             return None
 
     def _note(self, mistake: Mistake) -> None:
         self.mistakes[mistake] = None
+
+
+def _name(setting: Setting, key: Key, *, missing: bool) -> str:
+    """What to call a key for which a setting is to blame: it may lie below it, or be missing beside it."""
+    if not setting.name:
+        return ".".join(key)
+    above = len(setting.key) - len(key) + 1 if missing else 0
+    parts = setting.name.split(".")
+    return ".".join([*parts[: len(parts) - max(above, 0)], *key[len(setting.key) - max(above, 0) :]])
 
 
 def option_defaults(base: Base, option: Option) -> dict[str, Any]:
