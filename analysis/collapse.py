@@ -277,23 +277,24 @@ class CollapseWatch:
         stopped from outside. What is neither is still running: undecided, unless a collapse is established.
         """
         outcome, sentences = self._outcome(finished=finished, interrupted=interrupted)
+        established = self.established
         carried = (
-            self.established is not None
-            and self.established.step == self.last_step
+            established is not None
+            and established.step == self.last_step
             and (self.rule.stop or outcome == "diverged")
         )
         final = self._final(carried)
         learned: bool | None = None
         if final is not None and self.start is not None and outcome != "interrupted":
             gain, needed = _gap(final, self.start, self.rule.learned_floor, self.rule)
-            if finished or self.established is not None:
+            if finished or established is not None:
                 learned = gain >= needed - ROUNDING
-            word = {True: " (learned)", False: " (flat)", None: " so far"}[learned]
-            sentences.append(
-                f"Success {final.value:.2f} at the end against the clone's {self.start.value:.2f}:"
-                f" {gain:+.2f}, where {needed:+.2f} counts as learned{word}."
-            )
-        established = self.established
+            if established is None:
+                word = {True: " (learned)", False: " (flat)", None: " so far"}[learned]
+                sentences.append(
+                    f"Success {final.value:.2f} at the end against the clone's {self.start.value:.2f}:"
+                    f" {gain:+.2f}, where {needed:+.2f} counts as learned{word}."
+                )
         return Verdict(
             outcome=outcome,
             learned=learned,

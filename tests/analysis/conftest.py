@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -109,20 +110,19 @@ def train_row(method: Method, step: int, random: np.random.Generator) -> dict[st
 
 
 def histogram_rows(method: Method, step: int) -> list[dict[str, Any]]:
-    edges = [round(-1.0 + 0.05 * k, 3) for k in range(41)]
-    centres = np.array(edges[:-1]) + 0.025
+    side = [float(f"{10 ** (k / 4):.3g}") for k in range(-16, 5)]
+    edges = [*(-edge for edge in reversed(side)), 0.0, *side]
     width = (0.06 + 0.01 * step) if method.falls else 0.07
     rows = []
     for quantity in ("log_ratio_token", "log_ratio_row"):
         for sign, shift in (("positive", 0.4), ("negative", -0.6)):
-            density = np.exp(-(((centres - shift * width) / width) ** 2) / 2)
-            counts = (4000 * density / density.sum()).astype(int).tolist()
+            below = [(1 + math.erf((edge / width - shift) / math.sqrt(2))) / 2 for edge in edges]
+            counts = [int(4000 * (high - low)) for low, high in itertools.pairwise(below)]
             rows.append(
                 {"step": step, "name": f"{quantity}/{sign}", "edges": edges, "counts": counts, "exact": 900}
             )
-    advantage = np.exp(-((centres - 0.1) ** 2) * 8)
-    counts = (900 * advantage / advantage.sum()).astype(int).tolist()
-    return [*rows, {"step": step, "name": "advantage/all", "edges": edges, "counts": counts, "exact": 50}]
+    advantage = {"edges": [-1.0, 0.0, 1.0], "counts": [400, 500], "exact": 50}
+    return [*rows, {"step": step, "name": "advantage/all", **advantage}]
 
 
 def config_of(method: Method, env: str, seed: int, rule: CollapseRule, **changes: Any) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def methods() -> tuple[Method, ...]:
     """GRPO, CISPO (falls), GSPO, SAMPO."""
     return METHODS
@@ -298,3 +298,9 @@ def drawn_study(new_study: Callable[..., StudyBuilder]) -> Path:
         for seed in range(3):
             builder.trial(method, seed)
     return builder.plan()
+
+
+@pytest.fixture(scope="session")
+def study_builder() -> type[StudyBuilder]:
+    """The builder itself, for studies that outlive a test."""
+    return StudyBuilder

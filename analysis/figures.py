@@ -1,0 +1,183 @@
+"""Which figures a report holds, and how each is to be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.plot_histograms import draw_histograms
+from analysis.plot_outcomes import draw_outcomes
+from analysis.plots import Panel, draw_learning_curves, draw_overview, draw_panels
+from analysis.results import Cell, environments
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure on disk: its heading, its environment, how to read it and what it leaves out."""
+
+    name: str
+    env: str
+    title: str
+    path: Path
+    reading: str
+    note: str
+
+
+@dataclass(frozen=True)
+class _Figure:
+    name: str
+    title: str
+    reading: str
+    draw: Callable[[Sequence[Cell], Path], str | None]
+
+
+def _panels(title: str, panels: Sequence[Panel]) -> Callable[[Sequence[Cell], Path], str | None]:
+    columns = 2 if len(panels) == 4 else 3
+    return lambda cells, path: draw_panels(cells, panels, path, title=title, columns=columns)
+
+
+def _ratios(
+    quantity: str, title: str, unit: str, counted: str
+) -> Callable[[Sequence[Cell], Path], str | None]:
+    return lambda cells, path: draw_histograms(
+        cells, path, quantity=quantity, title=title, unit=unit, counted=counted
+    )
+
+
+FIGURES = (
+    _Figure(
+        "overview",
+        "Success during training",
+        "A method is good when its line rises above the dashed clone and stays there. A band is the range of"
+        " the seeds, not an interval.",
+        draw_overview,
+    ),
+    _Figure(
+        "learning_curves",
+        "Success, seed by seed",
+        "Thin lines that part from the thick one are seeds that went their own way. A cross marks the first"
+        " evaluation of a collapse; the collapse lies between it and the evaluation before.",
+        draw_learning_curves,
+    ),
+    _Figure(
+        "outcomes",
+        "Outcomes",
+        "One bar per seed. Pale: before the collapse. Marks left of a cross are warnings that preceded it.",
+        draw_outcomes,
+    ),
+    _Figure(
+        "negative_low_ratio",
+        "Rows with negative advantage that became less likely",
+        "Rows with advantage A < 0 and sequence ratio s < 1. Their share rises by construction, as an update"
+        " makes such rows less likely; the depth says how far it pushed them. Look whether it rises before a"
+        " cross, and whether runs without a cross stay clear of it.",
+        _panels(
+            "Rows with negative advantage that became less likely",
+            (
+                Panel("train/neg_low_share", "share of all rows", "share", low=0, high=1),
+                Panel("train/neg_low_given_negative", "share of rows with A < 0", "share", low=0, high=1),
+                Panel("train/neg_low_depth", "depth", "mean of -log s (nats)", scale="log"),
+            ),
+        ),
+    ),
+    _Figure(
+        "kl",
+        "Distance from the old and from the reference policy",
+        "KL to the policy that wrote the responses says how far a step's updates went; its last update is the"
+        " stalest. KL to the reference (the clone) accumulates over training.",
+        _panels(
+            "How far the policy moved (KL divergence)",
+            (
+                Panel("train/kl_old", "to the old policy, mean", "nats per token", scale="log"),
+                Panel("train/kl_old_last", "to the old policy, last update", "nats per token", scale="log"),
+                Panel("train/kl_ref", "to the reference", "nats per token", scale="log"),
+            ),
+        ),
+    ),
+    _Figure(
+        "gradient_norm",
+        "Gradient norm",
+        "The norm before clipping, and how often clipping cut it. Entropy beside it: a policy that loses it"
+        " stops exploring.",
+        _panels(
+            "Gradient norm and entropy",
+            (
+                Panel("train/gradient_norm", "gradient norm before clipping", "norm", scale="log"),
+                Panel("train/gradient_clipped", "updates that were clipped", "share", low=0, high=1),
+                Panel("train/entropy", "entropy of the policy", "nats per token", low=0),
+            ),
+        ),
+    ),
+    _Figure(
+        "clip_fractions",
+        "Clip fractions",
+        "Low: A < 0 and the ratio below the band; high: A > 0 and above it. The option's own band shows what"
+        " it held back; the common bands (tokens within 0.2, rows within 3e-3 and 4e-3) measure all options"
+        " alike, whatever they hold back.",
+        _panels(
+            "What lay outside the trust band",
+            (
+                Panel("train/clip_low", "own band, low side", "share of tokens", low=0),
+                Panel("train/clip_token_low", "token band 0.2, low side", "share of tokens", low=0),
+                Panel("train/clip_row_low", "row band 3e-3, low side", "share of rows", low=0, high=1),
+                Panel("train/clip_high", "own band, high side", "share of tokens", low=0),
+                Panel("train/clip_token_high", "token band 0.2, high side", "share of tokens", low=0),
+                Panel("train/clip_row_high", "row band 4e-3, high side", "share of rows", low=0, high=1),
+            ),
+        ),
+    ),
+    _Figure(
+        "log_ratio_tokens",
+        "Log-ratios of tokens",
+        "How far tokens' probabilities moved from those they were written with, over all updates of a step."
+        " Tokens of the first update, which have not moved, are left out. A spread that grows is a policy"
+        " that runs away from its own samples.",
+        _ratios("log_ratio_token", "How far token probabilities moved within a step", "log ratio", "tokens"),
+    ),
+    _Figure(
+        "log_ratio_rows",
+        "Log-ratios of rows",
+        "The same for whole responses: the mean over a response's tokens, log s.",
+        _ratios("log_ratio_row", "How far response probabilities moved within a step", "log s", "rows"),
+    ),
+    _Figure(
+        "rollouts",
+        "Rollouts",
+        "Of all episodes, before any filtering. A group of equal return has no signal for a group-relative"
+        " advantage. Look whether responses lose their form, or groups their spread, before a cross.",
+        _panels(
+            "What the rollouts were like",
+            (
+                Panel("rollout/valid_format", "well-formed responses", "share", low=0, high=1),
+                Panel("rollout/uniform_groups_return", "groups of equal return", "share", low=0, high=1),
+                Panel("rollout/group_reward_std", "spread within a group", "std of return", low=0),
+                Panel("rollout/response_tokens", "response length", "tokens", low=0),
+            ),
+        ),
+    ),
+)
+
+
+def draw_all(
+    cells: Sequence[Cell], folder: Path, progress: Callable[[str], None] | None = None
+) -> list[Drawn]:
+    """Draw every figure that has something to show, for each environment; drop those of an earlier report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    envs = environments(cells)
+    for env in envs:
+        here = [cell for cell in cells if cell.env == env]
+        slug = re.sub(r"[^a-z0-9]+", "-", env.lower()).strip("-") or str(envs.index(env))
+        suffix = f"-{slug}" if len(envs) > 1 else ""
+        for figure in FIGURES:
+            if progress is not None:
+                progress(f"{figure.title}{f' ({env})' if suffix else ''}")
+            path = folder / f"{figure.name}{suffix}.png"
+            note = figure.draw(here, path)
+            if note is not None:
+                drawn.append(Drawn(figure.name, env, figure.title, path, figure.reading, note))
+    for old in set(folder.glob("*.png")) - {figure.path for figure in drawn}:
+        old.unlink()
+    return drawn

@@ -1,0 +1,196 @@
+"""What came out of a study: a table of its trials, and its cells with their seeds side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from analysis.factors import differing
+from analysis.resampling import Interval, seed_interval
+from analysis.study import Study, Trial
+
+BAD_ENDS = ("collapsed", "diverged")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All seeds of one point in one environment with one set of hyper-parameters.
+
+    label: as short as tells the cells of an environment apart. trials: all of them, with a result or not.
+    final, start: success at the end and of the clone, over the seeds that have a result.
+    """
+
+    id: str
+    label: str
+    env: str
+    methods: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    final: Interval
+    start: Interval
+
+    @property
+    def results(self) -> tuple[Trial, ...]:
+        """The trials that have a result."""
+        return tuple(trial for trial in self.trials if trial.has_result)
+
+    def count(self, *statuses: str) -> int:
+        """How many trials have one of these statuses."""
+        return sum(trial.status in statuses for trial in self.trials)
+
+    def count_learned(self, learned: bool | None) -> int:
+        """How many trials with a result learned (True), stayed flat (False), or cannot say (None)."""
+        return sum(trial.verdict.learned is learned for trial in self.results)
+
+    @property
+    def finals(self) -> dict[int, float]:
+        """Final success by seed, where there is one."""
+        return {trial.seed: trial.verdict.final for trial in self.results if trial.verdict.final is not None}
+
+
+def summarise(study: Study) -> list[Cell]:
+    """The cells of a study, environment by environment, the highest final success first.
+
+    Cells without a result come last, in the order of the plan.
+    """
+    groups: dict[str, list[Trial]] = {}
+    for trial in study.trials:
+        groups.setdefault(trial.cell, []).append(trial)
+    labels = _labels(groups)
+    cells = []
+    for cell, trials in groups.items():
+        verdicts = [trial.verdict for trial in trials if trial.has_result]
+        cells.append(
+            Cell(
+                id=cell,
+                label=labels[cell],
+                env=trials[0].env,
+                methods=trials[0].methods,
+                trials=tuple(trials),
+                final=seed_interval([v.final for v in verdicts if v.final is not None]),
+                start=seed_interval([v.start for v in verdicts if v.start is not None]),
+            )
+        )
+    envs = list(dict.fromkeys(cell.env for cell in cells))
+    return sorted(
+        cells,
+        key=lambda cell: (envs.index(cell.env), -cell.final.estimate if cell.final.blocks else float("inf")),
+    )
+
+
+def environments(cells: Sequence[Cell]) -> list[str]:
+    """The environments of these cells, in their order."""
+    return list(dict.fromkeys(cell.env for cell in cells))
+
+
+def trial_table(study: Study, cells: Sequence[Cell]) -> pd.DataFrame:
+    """One row per planned trial: what it was, what it came to, what it took."""
+    names = {cell.id: cell.label for cell in cells}
+    rows: list[dict[str, Any]] = []
+    for trial in study.trials:
+        verdict, outcome = trial.verdict, trial.outcome
+        seen = not trial.evaluations.empty or not trial.train.empty
+        rows.append(
+            {
+                "trial": trial.id,
+                "cell": trial.cell,
+                "label": names.get(trial.cell, trial.label),
+                "methods": " ".join(trial.methods),
+                "env": trial.env,
+                "seed": trial.seed,
+                **trial.options,
+                "status": trial.status,
+                "learned": verdict.learned if trial.has_result else None,
+                "success_clone": verdict.start,
+                "success_best": verdict.best,
+                "success_final": verdict.final if trial.has_result else None,
+                "carried_forward": verdict.carried if trial.has_result else None,
+                "cause": verdict.cause,
+                "onset": verdict.onset,
+                "onset_after": verdict.onset_interval[0] if verdict.onset_interval else None,
+                "first_warning": verdict.warnings[0].name if verdict.warnings else None,
+                "first_warning_step": verdict.warnings[0].step if verdict.warnings else None,
+                "last_step": _last_step(trial),
+                "cpu_seconds": _total(trial, "time/cpu"),
+                "step_seconds": _total(trial, "time/step"),
+                "evaluation_seconds": _total(trial, "time/evaluation"),
+                "attempts": outcome.attempts if outcome else None,
+                "exit": outcome.exit if outcome else None,
+                "commit": trial.provenance.get("commit"),
+                "reason": outcome.reason if outcome else (verdict.reason if seen else ""),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def curve_table(study: Study, cells: Sequence[Cell]) -> pd.DataFrame:
+    """Every recorded number: one row per trial, kind and step, one column per metric."""
+    names = {cell.id: cell.label for cell in cells}
+    parts = []
+    for trial in study.trials:
+        for kind, frame in (("train", trial.train), ("eval", trial.evaluations)):
+            if not frame.empty:
+                facts: dict[str, Any] = {
+                    "trial": trial.id,
+                    "label": names.get(trial.cell, trial.label),
+                    "env": trial.env,
+                    "seed": trial.seed,
+                    "kind": kind,
+                }
+                parts.append(frame.reset_index().assign(**facts))
+    first = ["trial", "label", "env", "seed", "kind", "step"]
+    if not parts:
+        return pd.DataFrame(columns=first)
+    table = pd.concat(parts, ignore_index=True)
+    return table[first + sorted(name for name in table.columns if name not in first)]
+
+
+def effect_table(study: Study) -> pd.DataFrame:
+    """One row per result, with the settings in which cells differ: the table of `matched_effects`.
+
+    Columns beside the settings: block (environment, clone, seed), final, collapsed.
+    """
+    results = [trial for trial in study.trials if trial.has_result]
+    varying = differing({trial.cell: trial.config or trial.options for trial in results})
+    table = varying.loc[[trial.cell for trial in results]].copy()
+    table.index = pd.Index([trial.id for trial in results], name="trial")
+    table["block"] = [_block(trial) for trial in results]
+    table["final"] = [trial.verdict.final for trial in results]
+    table["final"] = table["final"].astype(float)
+    table["collapsed"] = [trial.status in BAD_ENDS for trial in results]
+    return table
+
+
+def _block(trial: Trial) -> str:
+    cloning = trial.config.get("cloning")
+    clone = cloning.get("clone_seed", 0) if isinstance(cloning, dict) else 0
+    return f"{trial.env}, clone {clone}, seed {trial.seed}"
+
+
+def _labels(groups: dict[str, list[Trial]]) -> dict[str, str]:
+    """A label per cell; cells of one environment that share theirs are told apart by what differs."""
+    labels = {cell: trials[0].label for cell, trials in groups.items()}
+    places = {cell: (trials[0].label, trials[0].env) for cell, trials in groups.items()}
+    for place, count in Counter(places.values()).items():
+        if count == 1:
+            continue
+        namesakes = [cell for cell in groups if places[cell] == place]
+        table = differing({cell: groups[cell][0].config for cell in namesakes})
+        for cell in namesakes:
+            values = {str(name): str(table.at[cell, name]) for name in table.columns}
+            settings = [f"{name.rpartition('.')[2]}={value}" for name, value in values.items()]
+            labels[cell] = f"{place[0]} ({', '.join(settings) or cell})"
+    return labels
+
+
+def _last_step(trial: Trial) -> int:
+    steps = [int(frame.index.max()) for frame in (trial.train, trial.evaluations) if len(frame)]
+    return max(steps, default=0)
+
+
+def _total(trial: Trial, metric: str) -> float | None:
+    frames = [frame for frame in (trial.train, trial.evaluations) if metric in frame]
+    return round(sum(float(frame[metric].sum()) for frame in frames), 1) if frames else None
