@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -94,16 +95,9 @@ def run(
     if not yes and study.estimate.trial_seconds:
         _confirm()
     from arena.controller import run_study
-    from arena.plan_view import console
 
-    code = run_study(
-        study,
-        retry_failed=retry == "failed",
-        available_only=available,
-        address=address,
-        yes=True,
-        console=console(stderr=output == "json"),
-    )
+    with _stdout_to_stderr() if output == "json" else contextlib.nullcontext():
+        code = run_study(study, retry_failed=retry == "failed", available_only=available, address=address)
     if output == "json":
         _print_json(_plan(grid, assignments, studies).document() | {"exit": code})
     return code
@@ -344,3 +338,17 @@ def _print(view: Any) -> None:
 
 def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Whatever is printed meanwhile, by child processes too, goes to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -248,8 +248,8 @@ class _Reader:
         known = self.catalogue.names(axis)
         try:
             if "function" in parameters and name not in known:
-                option = make_option(axis, name, parameters)
-                parameters = {}
+                function = {"function": parameters.pop("function")}
+                option = make_option(axis, name, function, set_elsewhere=parameters)
             elif name in known:
                 option = self.catalogue.option(axis, name)
             else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -139,11 +139,13 @@ class Catalogue:
         return read(path, name=f"{self.folder.name}/{group}/{name}.yaml")
 
 
-def make_option(axis: str, name: str, values: Mapping[str, Any]) -> Option:
-    """An option from the content of its file (or of a grid's entry that names a `function` of its own).
+def make_option(
+    axis: str, name: str, values: Mapping[str, Any], *, set_elsewhere: Collection[str] = ()
+) -> Option:
+    """An option from the content of its file: `function`, and parameters with their defaults.
 
     Parameters that `values` leaves out take the default of the function. Raises FunctionError when there is
-    no such function or a parameter has no value.
+    no such function, or a parameter has no value and is not `set_elsewhere`.
     """
     if not isinstance(values.get("function"), str):
         raise FunctionError("expected `function: package.module.name`")
@@ -152,7 +154,7 @@ def make_option(axis: str, name: str, values: Mapping[str, Any]) -> Option:
     fields = {**framework_parameters(axis), **signature.parameters}
     given = {key: value for key, value in values.items() if key not in ("function", "option")}
     defaults = {key: default for key, (_, default) in fields.items() if default is not ...} | given
-    missing = [key for key in fields if key not in defaults]
+    missing = [key for key in fields if key not in defaults and key not in set_elsewhere]
     if missing:
         raise FunctionError(f"{function} needs a value for {', '.join(missing)}")
     definitions: dict[str, Any] = {key: (annotation, ...) for key, (annotation, _) in fields.items()}

@@ -1,0 +1,388 @@
+"""Planning: which trials a grid means, with which configuration, and how far they are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from arena.identity import TrialConfig, cell_id
+from arena.mistakes import MistakesError
+from arena.options import CONF
+from arena.plan import PlannedTrial, Study
+from arena.planning import plan_study
+from envs.registry import load_environment
+
+Plan = Callable[..., Study]
+GRIDS = Path(__file__).parents[2] / "grids"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """Plans a grid given as plain data."""
+
+    def plan_value(*assignments: str, conf: Path = CONF, **grid: Any) -> Study:
+        path = tmp_path / "g.yaml"
+        path.write_text(yaml.safe_dump({"name": "tried", **grid}, sort_keys=False))
+        return plan_study(path, assignments, studies=tmp_path / "studies", conf=conf)
+
+    return plan_value
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Our configuration with two more environments: one without anchors, one that cannot run here."""
+    folder = tmp_path / "conf"
+    shutil.copytree(CONF, folder)
+    (tmp_path / "other_envs.py").write_text(
+        "from envs.sokoban.environment import SOKOBAN\n"
+        "class Flat(type(SOKOBAN)):\n"
+        "    def has_anchors(self, config): return False\n"
+        "    def data_id(self, config): return 'flat'\n"
+        "class Absent(type(SOKOBAN)):\n"
+        "    def problems(self, config): return ['the data is not here; get it']\n"
+        "FLAT, ABSENT = Flat(), Absent()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    whole = yaml.safe_load((folder / "env" / "sokoban.yaml").read_text())
+    for name in ("flat", "absent"):
+        env = {**whole, "name": name, "environment": f"other_envs.{name.upper()}"}
+        (folder / "env" / f"{name}.yaml").write_text(yaml.safe_dump(env))
+    (folder / "env" / "tuned.yaml").write_text(
+        "# @package _global_\n"
+        + yaml.safe_dump(
+            {
+                "env": {**whole, "name": "tuned"},
+                "trainer": {"groups": 3, "epochs": 2},
+                "options": {"is_clipping": {"sequence": {"lo": 0.03, "hi": 0.04}}},
+            }
+        )
+    )
+    return folder
+
+
+def by_label(study: Study) -> dict[str, PlannedTrial]:
+    return {trial.label: trial for trial in study.trials}
+
+
+def test_the_axes_are_crossed_with_environments_sweeps_and_seeds(plan: Plan) -> None:
+    study = plan(
+        axes={"is_clipping": ["token", "cispo"], "advantage": ["grpo", "gigpo", "rloo"]},
+        sweep={"trainer.groups": [4, 8], "trainer.steps": [3, 5]},
+        seeds=[5, 9],
+    )
+    seen = {
+        (
+            trial.config.is_clipping.option,
+            trial.config.advantage.option,
+            trial.config.trainer.groups,
+            trial.config.trainer.steps,
+            trial.seed,
+        )
+        for trial in study.trials
+    }
+    assert seen == set(
+        itertools.product(("token", "cispo"), ("grpo", "gigpo", "rloo"), (4, 8), (3, 5), (5, 9))
+    )
+    assert len(study.trials) == len(seen) == len({trial.id for trial in study.trials})
+    assert {trial.config.dynamic_filtering.option for trial in study.trials} == {"none"}
+    assert all(trial.config.seed == trial.seed for trial in study.trials)
+    assert [trial.seed for trial in study.trials] == [5] * 24 + [9] * 24
+
+
+def test_ids_are_those_of_the_configurations(plan: Plan) -> None:
+    study = plan(methods=["SAMPO", {"CISPO": {"is_clipping.hi": 4}}], seeds=2)
+    for trial in study.trials:
+        environment, env = load_environment(trial.config.env)
+        again = TrialConfig.model_validate_json(trial.config.model_dump_json())
+        assert cell_id(again, environment.data_id(env)) == trial.cell
+        assert trial.id == f"{trial.cell}-s{trial.seed}"
+
+
+def test_the_same_point_written_in_many_ways_is_one_cell(plan: Plan) -> None:
+    study = plan(
+        axes={"is_clipping": ["token", {"token": {"hi": 0.2, "lo": 0.20}}]},
+        methods=["GRPO", {"GRPO": {"is_clipping.hi": 0.2, "trainer.steps": 30.0}}],
+        points=[{"advantage": "grpo"}, {"is_clipping": {"token": {"sequence_mask": None}}}],
+    )
+    (trial,) = study.trials
+    assert trial.methods == ("GRPO",)
+
+
+def test_adding_to_a_grid_keeps_the_trials_it_had(plan: Plan) -> None:
+    small = plan(methods=["GRPO"], seeds=2)
+    large = plan(methods=["GRPO", "CISPO"], axes={"advantage": ["gigpo"]}, seeds=3, question="More?")
+    assert {trial.id for trial in small.trials} < {trial.id for trial in large.trials}
+
+
+def test_precedence_is_as_documented(plan: Plan, conf: Path) -> None:
+    def groups(*assignments: str, **grid: Any) -> int:
+        (trial,) = plan(*assignments, conf=conf, envs=["tuned"], **grid).trials
+        return trial.config.trainer.groups
+
+    assert groups() == 3
+    assert groups(overrides={"trainer.groups": 4}) == 4
+    method = [{"GRPO": {"trainer.groups": 5}}]
+    assert groups(overrides={"trainer.groups": 4}, methods=method) == 5
+    swept = {"trainer.groups": [6]}
+    assert groups(overrides={"trainer.groups": 4}, methods=method, sweep=swept) == 6
+    assert groups("trainer.groups=7", overrides={"trainer.groups": 4}, methods=method, sweep=swept) == 7
+
+
+def test_precedence_holds_for_parameters_of_options(plan: Plan, conf: Path) -> None:
+    def high(*assignments: str, entry: Any = "sequence", **grid: Any) -> float:
+        axes = {"is_clipping": [entry]}
+        (trial,) = plan(*assignments, conf=conf, axes=axes, **grid).trials
+        return float(trial.config.is_clipping.parameters["hi"])
+
+    assert high() == 4e-3
+    assert high(envs=["tuned"]) == 0.04
+    overrides = {"is_clipping.hi": 0.1}
+    assert high(envs=["tuned"], overrides=overrides) == 0.1
+    entry = {"sequence": {"hi": 0.2}}
+    assert high(envs=["tuned"], overrides=overrides, entry=entry) == 0.2
+    assert high(envs=["tuned"], overrides=overrides, entry=entry, sweep={"is_clipping.hi": [0.3]}) == 0.3
+    assert high("is_clipping.hi=0.4", envs=["tuned"], entry=entry, sweep={"is_clipping.hi": [0.3]}) == 0.4
+
+
+def test_the_parameters_of_a_method_go_over_those_of_its_file(plan: Plan) -> None:
+    (trial,) = plan(methods=[{"CISPO_SM": {"is_clipping.sequence_mask.delta": 0.5}}]).trials
+    assert trial.config.is_clipping.parameters["sequence_mask"] == {"delta": 0.5, "denominator": "kept"}
+    (trial,) = plan(methods=[{"CISPO_SM": {"is_clipping.sequence_mask": None}}]).trials
+    assert trial.label == "CISPO"
+
+
+def test_sections_are_merged_key_by_key(plan: Plan) -> None:
+    (trial,) = plan(
+        overrides={"trainer": {"steps": 3, "kl": {"where": "reward"}}, "trainer.epochs": 2}
+    ).trials
+    trainer = trial.config.trainer
+    assert (trainer.steps, trainer.epochs, trainer.kl.where, trainer.kl.coefficient) == (3, 2, "reward", 0.01)
+
+
+def test_grid_keys_on_the_command_line_replace_those_of_the_file(plan: Plan) -> None:
+    study = plan(
+        "seeds=[4]",
+        "methods=[GSPO]",
+        "sweep.trainer.steps=[1, 2]",
+        "collapse.stop=true",
+        "budget.trials=1",
+        "overrides.trainer.epochs=3",
+        "name=other",
+        methods=["GRPO"],
+        seeds=2,
+    )
+    assert study.name == "other"
+    assert [(trial.config.trainer.steps, trial.seed) for trial in study.trials] == [(1, 4), (2, 4)]
+    assert all(trial.methods == ("GSPO",) for trial in study.trials)
+    assert all(trial.config.collapse.stop and trial.config.trainer.epochs == 3 for trial in study.trials)
+    assert study.over_budget == (
+        "2 trials planned, the budget allows 1; plan less, or raise `budget.trials`",
+    )
+
+
+def test_points_and_methods_alone_have_no_product(plan: Plan) -> None:
+    study = plan(points=[{"advantage": "rloo", "is_clipping": {"cispo": {"hi": 4}}}])
+    (trial,) = study.trials
+    assert trial.point == {
+        "loss_aggregation": "token_mean",
+        "is_clipping": {"cispo": {"hi": 4.0}},
+        "dynamic_filtering": "none",
+        "advantage": "rloo",
+    }
+    assert [trial.label for trial in plan(methods=["GSPO"]).trials] == ["GSPO"]
+    assert [trial.label for trial in plan(design="points", methods=["GSPO"]).trials] == ["GSPO"]
+
+
+def test_one_factor_is_the_baseline_and_single_changes(plan: Plan) -> None:
+    study = plan(
+        design="one_factor",
+        axes={"is_clipping": ["sequence", "cispo"], "dynamic_filtering": ["none", "group_variance"]},
+    )
+    assert [(trial.point["is_clipping"], trial.point["dynamic_filtering"]) for trial in study.trials] == [
+        ("sequence", "none"),
+        ("cispo", "none"),
+        ("sequence", "group_variance"),
+    ]
+
+
+def test_rules_leave_out_what_matches_all_their_keys(plan: Plan, conf: Path) -> None:
+    study = plan(
+        conf=conf,
+        axes={"is_clipping": ["token", {"cispo": {"hi": 4}}, "cispo"], "advantage": ["grpo", "gigpo"]},
+        methods=["GIGPO"],
+        envs=["sokoban", "flat"],
+        sweep={"trainer.steps": [1, 2]},
+        exclude=[
+            {"env": "flat", "advantage": "gigpo"},
+            {"is_clipping": {"cispo": {"hi": 4}}, "trainer.steps": [2], "env": "sokoban"},
+        ],
+    )
+    seen = {
+        (
+            trial.env,
+            trial.config.is_clipping.parameters.get("hi"),
+            trial.config.advantage.option,
+            trial.config.trainer.steps,
+        )
+        for trial in study.trials
+    }
+    everything = set(itertools.product(("sokoban", "flat"), (0.2, 4.0), ("grpo", "gigpo"), (1, 2)))
+    left_out = {key for key in everything if key[0] == "flat" and key[2] == "gigpo"}
+    left_out |= {key for key in everything if key[0] == "sokoban" and key[1] == 4.0 and key[3] == 2}
+    assert seen == everything - left_out
+
+
+def test_step_advantages_without_anchors_are_refused_with_a_rule_that_works(plan: Plan, conf: Path) -> None:
+    grid: Mapping[str, Any] = {"axes": {"advantage": ["grpo", "gigpo"]}, "envs": ["sokoban", "flat"]}
+    with pytest.raises(MistakesError) as caught:
+        plan(conf=conf, **grid)
+    (mistake,) = caught.value.mistakes
+    assert mistake.key == "axes.advantage.1"
+    assert "the states of flat do not" in mistake.message or "those of flat do not" in mistake.message
+    _, _, rule = mistake.message.partition("`exclude: ")
+    study = plan(conf=conf, **grid, exclude=yaml.safe_load(rule.rstrip("`")))
+    assert [(trial.env, trial.label) for trial in study.trials] == [
+        ("sokoban", "GRPO"),
+        ("sokoban", "GIGPO"),
+        ("flat", "GRPO"),
+    ]
+
+
+def test_an_environment_that_cannot_run_here_is_planned_as_unavailable(plan: Plan, conf: Path) -> None:
+    study = plan(conf=conf, envs=["sokoban", "absent"])
+    assert [(trial.env, trial.state) for trial in study.trials] == [
+        ("sokoban", "pending"),
+        ("absent", "unavailable"),
+    ]
+    assert study.trials[1].problems == ("the data is not here; get it",)
+    assert list(study.estimate.trial_seconds) == [study.trials[0].id]
+
+
+def test_an_option_of_another_package_needs_only_its_path(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs.py").write_text("def clip(log_ratio, *, eps: float = 0.5): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = {"mine": {"function": "theirs.clip", "eps": 0.25}}
+    study = plan(axes={"is_clipping": ["token", mine]})
+    trial = study.trials[1]
+    assert trial.config.is_clipping.function == "theirs.clip"
+    assert trial.config.is_clipping.parameters["eps"] == 0.25
+    assert trial.label == "GRPO + mine(eps=0.25)"
+    with pytest.raises(MistakesError, match=r"axes\.is_clipping\.0\.mine\.epsilon"):
+        plan(axes={"is_clipping": [{"mine": {"function": "theirs.clip", "epsilon": 0.25}}]})
+
+
+def test_the_profile_gives_resources_and_no_other_identity(plan: Plan) -> None:
+    (laptop,) = plan(profile="laptop").trials
+    (gpu,) = plan(profile="gpu").trials
+    assert (laptop.resources.gpus, gpu.resources.gpus) == (0, 1)
+    assert (laptop.config.model.device, gpu.config.model.device) == ("cpu", "cuda")
+    assert laptop.id == gpu.id
+    (shared,) = plan("resources.gpus=0.25", profile="gpu").trials
+    assert (shared.resources.cpus, shared.resources.gpus) == (1, 0.25)
+
+
+def test_an_automatic_profile_stays_what_it_was_when_the_study_ran(plan: Plan, tmp_path: Path) -> None:
+    assert plan().profile in ("laptop", "gpu")
+    folder = tmp_path / "studies" / "tried"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps({"profile": "cluster"}))
+    assert plan().profile == "cluster"
+    assert plan(profile="laptop").profile == "laptop"
+    (folder / "plan.json").write_text("{broken")
+    assert plan().profile in ("laptop", "gpu")
+
+
+def test_states_come_from_the_folders_of_trials(plan: Plan, tmp_path: Path) -> None:
+    first, second, third = plan(seeds=3).trials
+    for trial, outcome in ((first, "collapsed"), (second, "failed")):
+        folder = tmp_path / "studies" / "tried" / "trials" / trial.id
+        folder.mkdir(parents=True)
+        (folder / "outcome.json").write_text(json.dumps({"outcome": outcome}))
+    study = plan(seeds=3)
+    assert [trial.state for trial in study.trials] == ["done", "failed", "pending"]
+    assert set(study.estimate.trial_seconds) == {second.id, third.id}
+
+
+def test_the_document_is_what_the_contract_says(plan: Plan) -> None:
+    document = plan(methods=[{"CISPO": {"is_clipping.hi": 4}}], question="Why?").document()
+    assert json.loads(json.dumps(document)) == document
+    assert document == {
+        "study": "tried",
+        "question": "Why?",
+        "axes": {
+            "loss_aggregation": ["token_mean"],
+            "is_clipping": ["cispo(hi=4)"],
+            "dynamic_filtering": ["none"],
+            "advantage": ["grpo"],
+        },
+        "design": "full",
+        "profile": document["profile"],
+        "trials": [
+            {
+                "id": document["trials"][0]["id"],
+                "cell": document["trials"][0]["cell"],
+                "label": "CISPO(hi=4)",
+                "methods": ["CISPO(hi=4)"],
+                "point": {
+                    "loss_aggregation": "token_mean",
+                    "is_clipping": {"cispo": {"hi": 4}},
+                    "dynamic_filtering": "none",
+                    "advantage": "grpo",
+                },
+                "env": "sokoban",
+                "seed": 0,
+                "state": "pending",
+            }
+        ],
+    }
+
+
+def test_trials_share_a_clone_unless_what_it_is_made_of_differs(plan: Plan) -> None:
+    study = plan(methods=["GRPO", "SAMPO"], seeds=2, sweep={"trainer.steps": [1, 2]})
+    assert len({trial.clone for trial in study.trials}) == 1
+    assert len({trial.clone for trial in plan(sweep={"cloning.clone_seed": [0, 1, 2]}).trials}) == 3
+
+
+def test_models_are_swept_by_name(plan: Plan, conf: Path) -> None:
+    (conf / "model" / "wide.yaml").write_text("name: wide\nhidden: 128\n")
+    study = plan(conf=conf, sweep={"model": ["tiny", "wide"]}, overrides={"model.layers": 3})
+    assert [(trial.config.model.hidden, trial.config.model.layers) for trial in study.trials] == [
+        (64, 3),
+        (128, 3),
+    ]
+    assert [trial.label for trial in study.trials] == ["GRPO, model=tiny", "GRPO, model=wide"]
+
+
+def test_a_preset_goes_over_the_environment_and_under_overrides(plan: Plan, conf: Path) -> None:
+    (conf / "preset" / "mine.yaml").write_text("# @package _global_\ntrainer: {groups: 9, epochs: 5}\n")
+    (trial,) = plan("preset=mine", conf=conf, envs=["tuned"], overrides={"trainer.epochs": 7}).trials
+    assert (trial.config.trainer.groups, trial.config.trainer.epochs) == (9, 7)
+
+
+@pytest.mark.parametrize("path", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_grids_that_come_with_it_plan_within_their_budget(path: Path, tmp_path: Path) -> None:
+    study = plan_study(path, studies=tmp_path)
+    assert study.name == path.stem
+    assert study.question
+    assert not study.over_budget
+    assert path.read_text().startswith("# Asks: ")
+    assert "# Costs: " in path.read_text()
+
+
+def test_the_full_factorial_grid_has_all_32_points_and_the_named_methods_among_them(tmp_path: Path) -> None:
+    study = plan_study(GRIDS / "full_factorial.yaml", studies=tmp_path)
+    points = {
+        tuple(trial.point[axis] for axis in study.axes) for trial in study.trials if trial.env == "sokoban"
+    }
+    assert len(points) == 32
+    named = {method for trial in study.trials for method in trial.methods}
+    assert named == {"GRPO", "GRPO_ST", "GSPO", "GIGPO", "SAPO", "CISPO", "DAPO_GRPO", "DAPO_GIGPO", "SAMPO"}
