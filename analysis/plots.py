@@ -50,7 +50,7 @@ MOST_COLOURS = 8
 
 @dataclass(frozen=True)
 class Panel:
-    """One metric: title and unit of its axis, and limits the axis never leaves."""
+    """One metric: title and unit of its axis, where the axis begins and what it never exceeds."""
 
     metric: str
     title: str
@@ -222,12 +222,10 @@ def _panel_axis(axes: Axes, panel: Panel, last: float) -> None:
     if panel.scale == "log":
         plain_numbers(axes.yaxis)
     step_axis(axes, last)
-    if panel.scale == "linear":
-        low, high = axes.get_ylim()
-        axes.set_ylim(
-            low if panel.low is None else max(low, panel.low),
-            high if panel.high is None else min(high, panel.high),
-        )
+    if panel.low is not None:
+        axes.set_ylim(bottom=panel.low)
+    if panel.high is not None:
+        axes.set_ylim(top=min(panel.high, axes.get_ylim()[1]))
 
 
 def _handles(legend: Legend) -> list[Line2D]:

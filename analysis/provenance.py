@@ -25,13 +25,13 @@ def what_ran(study: Study) -> list[str]:
         ["steps", _setting(ran, "trainer", "steps")],
         ["learning rate", _setting(ran, "trainer", "learning_rate")],
         ["evaluation", _evaluation(ran)],
-        ["code", _commits(ran)],
+        ["code", _counted(map(_commits, ran))],
         ["versions", _versions(ran)],
         ["machine", _machines(ran)],
         ["time", _hours(ran)],
     ]
     blocks = [table(("", ""), [[name, value] for name, value in rows if value])]
-    commits = {_commit(trial) for trial in ran}
+    commits = {_commit(origin) for trial in ran for origin in _origins(trial)}
     if len(commits) > 1:
         blocks.append("**Mixed code:** these trials did not all run on the same commit.")
     return blocks
@@ -66,22 +66,30 @@ def _evaluation(trials: Sequence[Trial]) -> str:
     return escape("; ".join(texts)) + (", the clone on four times as many" if texts else "")
 
 
-def _commit(trial: Trial) -> str:
-    commit = trial.provenance.get("commit")
+def _origins(trial: Trial) -> list[Mapping[str, Any]]:
+    """Where a trial began, and wherever it went on under other code or on another machine."""
+    resumed = trial.provenance.get("resumed")
+    later = resumed if isinstance(resumed, list) else []
+    return [origin for origin in (trial.provenance, *later) if isinstance(origin, Mapping)]
+
+
+def _commit(origin: Mapping[str, Any]) -> str:
+    commit = origin.get("commit")
     name = str(commit)[:12] if commit else "unknown commit"
-    return name + (" with uncommitted changes" if trial.provenance.get("dirty") else "")
+    return name + (" with uncommitted changes" if origin.get("dirty") else "")
 
 
-def _commits(trials: Sequence[Trial]) -> str:
-    return _counted(_commit(trial) for trial in trials)
+def _commits(trial: Trial) -> str:
+    return ", then ".join(dict.fromkeys(map(_commit, _origins(trial))))
 
 
 def _versions(trials: Sequence[Trial]) -> str:
     found: dict[str, dict[str, None]] = {}
     for trial in trials:
-        versions = trial.provenance.get("versions")
-        for name, version in (versions if isinstance(versions, Mapping) else {}).items():
-            found.setdefault(str(name), {})[str(version)] = None
+        for origin in _origins(trial):
+            versions = origin.get("versions")
+            for name, version in (versions if isinstance(versions, Mapping) else {}).items():
+                found.setdefault(str(name), {})[str(version)] = None
     return escape(", ".join(f"{name} {' and '.join(seen)}" for name, seen in found.items()))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import yaml
 
 from analysis import figures
 from analysis.collapse import CollapseRule
@@ -104,9 +105,9 @@ def test_the_report_shows_its_figures_and_every_link_leads_somewhere(whole: Path
     assert "trials.csv" in files
     for link in files:
         assert (whole / "report" / link).is_file(), link
-    figures = {link for link in files if link.endswith(".png")}
-    assert figures == {f"figures/{path.name}" for path in (whole / "report" / "figures").iterdir()}
-    assert len(figures) == 10
+    pictures = {link for link in files if link.endswith(".png")}
+    assert pictures == {f"figures/{path.name}" for path in (whole / "report" / "figures").iterdir()}
+    assert len(pictures) == 10
 
 
 def test_the_report_says_what_ran_and_by_which_rule(whole: Path) -> None:
@@ -237,6 +238,18 @@ def test_mixed_commits_are_named(new_study: New, methods: Methods) -> None:
     builder.trial(methods[0], 1, commit="2222222")
     ran = section(report_of(builder.plan()), "What ran")
     assert "1111111 (1 trials), 2222222 (1 trials)" in ran
+    assert "**Mixed code:**" in ran
+
+
+def test_a_trial_that_went_on_under_other_code_is_named(new_study: New, methods: Methods) -> None:
+    builder = new_study()
+    sheet = builder.trial(methods[0], 0, commit="1111111") / "trial.yaml"
+    document = yaml.safe_load(sheet.read_text())
+    document["provenance"]["resumed"] = [{"commit": "2222222", "versions": {"torch": "9.9"}}]
+    sheet.write_text(yaml.safe_dump(document))
+    ran = section(report_of(builder.plan()), "What ran")
+    assert "1111111, then 2222222" in ran
+    assert "torch 2.13.0 and 9.9" in ran
     assert "**Mixed code:**" in ran
 
 
