@@ -1,0 +1,413 @@
+"""The command line: what it prints where, its exit codes, what it imports, and that errors are for people."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from arena import cli
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("ray", "mlflow", "torch", "pandas", "matplotlib", "scipy", "optuna", "transformers")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def arena(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ARENA_STUDIES", raising=False)
+
+    def run(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        captured = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Callable[..., str]:
+    def write(**content: Any) -> str:
+        (tmp_path / "g.yaml").write_text(yaml.safe_dump({"name": "tried", **content}))
+        return "g.yaml"
+
+    return write
+
+
+class Controller:
+    """Stands in for the real one, and remembers what it was asked."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.code = code
+        self.asked: list[dict[str, Any]] = []
+
+    def __call__(self, study: Any, **arguments: Any) -> int:
+        print("a line of the live table")  # noqa: T201
+        self.asked.append({"study": study, **arguments})
+        return self.code
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
+    import types
+
+    made = Controller()
+    module = types.ModuleType("arena.controller")
+    module.run_study = made  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "arena.controller", module)
+    return made
+
+
+def test_help_names_every_command(arena: Run) -> None:
+    ran = arena("--help")
+    assert ran.code == 0
+    for command in ("run", "plan", "schema", "trial", "status", "show", "logs", "report", "ui", "sync"):
+        assert f"\n  {command} " in ran.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["plan", "GRID"], ["plan", "GRID", "--format", "json"], ["schema"], ["status", "x"]],
+)
+def test_light_commands_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    words = [str(ROOT / "grids" / "quickstart.yaml") if word == "GRID" else word for word in arguments]
+    program = (
+        "import sys\n"
+        "from arena.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        f"sys.stderr.write(' '.join(sorted(set(sys.modules) & set({HEAVY!r}))))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr.splitlines()[-1:] in (
+        [],
+        ["error: no study 'x' in studies: there is none yet; `arena run GRID` makes one"],
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_does_not_even_import_what_plans_need(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from arena.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'pydantic', 'yaml', 'rich', 'hydra', 'numpy'} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr.strip() == "[]"
+
+
+def test_plan_as_json_is_the_document_and_nothing_else(
+    arena: Run, grid: Callable[..., str], tmp_path: Path
+) -> None:
+    ran = arena("plan", grid(methods=["GRPO", "SAMPO"], seeds=2), "seeds=3", "--format", "json")
+    assert ran.code == 0
+    document = json.loads(ran.out)
+    assert document["study"] == "tried"
+    assert len(document["trials"]) == 6
+    assert set(document["trials"][0]) >= {"id", "cell", "methods", "point", "env", "seed", "state"}
+    assert ran.err == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["g.yaml"]
+
+
+def test_plan_as_text_says_what_people_want_to_know(arena: Run, grid: Callable[..., str]) -> None:
+    ran = arena("plan", grid(methods=["GRPO", "SAMPO"], seeds=3, question="Which one?"))
+    assert ran.code == 0
+    assert "Which one?" in ran.out
+    assert "6 trials (2 cells): 6 pending" in ran.out
+    assert "0-2" in ran.out
+    assert "About " in ran.out
+    assert "SAMPO" in ran.out
+
+
+def test_plan_over_budget_says_so_and_run_refuses(
+    arena: Run, grid: Callable[..., str], controller: Controller
+) -> None:
+    path = grid(seeds=3, budget={"trials": 2})
+    planned = arena("plan", path)
+    assert planned.code == 0
+    assert "over budget: 3 trials planned, the budget allows 2" in planned.out
+    for more in ([], ["--dry-run"]):
+        ran = arena("run", path, "--yes", *more)
+        assert ran.code == 2
+        assert "refused: 3 trials planned, the budget allows 2" in ran.err
+    assert controller.asked == []
+
+
+def test_run_hands_the_plan_and_the_switches_on(
+    arena: Run, grid: Callable[..., str], controller: Controller, tmp_path: Path
+) -> None:
+    controller.code = 1
+    words = ["--yes", "--retry", "failed", "--available", "--address", "somewhere", "--studies", "kept"]
+    ran = arena("run", grid(), "trainer.steps=3", *words)
+    assert ran.code == 1
+    (asked,) = controller.asked
+    study = asked.pop("study")
+    assert asked == {"retry_failed": True, "available_only": True, "address": "somewhere"}
+    assert study.folder == tmp_path / "kept" / "tried"
+    assert study.trials[0].config.trainer.steps == 3
+    assert study.assignments == ("trainer.steps=3",)
+
+
+def test_the_studies_folder_comes_from_the_environment(
+    arena: Run,
+    grid: Callable[..., str],
+    controller: Controller,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("ARENA_STUDIES", str(tmp_path / "elsewhere"))
+    arena("run", grid(), "--yes")
+    assert controller.asked[0]["study"].folder == tmp_path / "elsewhere" / "tried"
+
+
+def test_a_dry_run_starts_nothing(
+    arena: Run, grid: Callable[..., str], controller: Controller, tmp_path: Path
+) -> None:
+    ran = arena("run", grid(seeds=2), "--dry-run")
+    assert ran.code == 0
+    assert "2 pending" in ran.out
+    assert controller.asked == []
+    assert [path.name for path in tmp_path.iterdir()] == ["g.yaml"]
+
+
+def test_run_asks_nobody_when_there_is_nobody(
+    arena: Run, grid: Callable[..., str], controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
+    ran = arena("run", grid())
+    assert ran.code == 2
+    assert "pass --yes" in ran.err
+    assert controller.asked == []
+
+
+def test_an_interrupt_is_no_failure(
+    arena: Run, grid: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("arena.planning.plan_study", interrupted)
+    assert arena("plan", grid()).code == 130
+
+
+def test_run_as_json_prints_only_json(grid: Callable[..., str], tmp_path: Path) -> None:
+    program = (
+        "import sys, types, os\n"
+        "module = types.ModuleType('arena.controller')\n"
+        "def run_study(study, **_):\n"
+        "    print('a line of the live table'); os.system('echo a line of a child'); return 1\n"
+        "module.run_study = run_study\n"
+        "sys.modules['arena.controller'] = module\n"
+        "from arena.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    words = ["run", grid(), "--yes", "--format", "json"]
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/bin:/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    document = json.loads(ran.stdout)
+    assert (document["study"], document["exit"]) == ("tried", 1)
+    assert "a line of the live table" in ran.stderr
+    assert "a line of a child" in ran.stderr
+
+
+BAD_GRIDS = {
+    "wrong option": (
+        "name: a\naxes: {is_clipping: [cipso]}\n",
+        "g.yaml:2:22: axes.is_clipping.0: unknown option",
+    ),
+    "unknown key": ("name: a\nsedes: 1\n", "g.yaml:2:1: sedes: unknown key"),
+    "duplicate key": ("name: a\nname: b\n", "g.yaml:2:1: name: duplicate key"),
+    "impossible combination": (
+        "name: a\noverrides: {trainer.kl: {where: loss, estimator: k1}}\n",
+        "g.yaml:2:50: overrides.trainer.kl.estimator: k1 in the loss",
+    ),
+    "unknown environment": ("name: a\nenvs: [sokobn]\n", "g.yaml:2:8: envs.0: unknown environment"),
+    "empty product": (
+        "name: a\nexclude: [{env: sokoban}]\n",
+        "g.yaml:2:1: exclude: these rules remove every point",
+    ),
+    "empty file": ("", "g.yaml: empty; expected `key: value` lines"),
+    "negative steps": (
+        "name: a\noverrides: {trainer.steps: -1}\n",
+        "g.yaml:2:28: overrides.trainer.steps: should be",
+    ),
+    "not UTF-8": (b"name: \xff\n", "g.yaml: not UTF-8 text (line 1); save it as UTF-8"),
+    "missing file": (None, "g.yaml: no such file"),
+}
+
+
+@pytest.mark.parametrize("command", [["plan"], ["plan", "--format", "json"], ["run", "--yes"]], ids=" ".join)
+@pytest.mark.parametrize(("content", "message"), BAD_GRIDS.values(), ids=BAD_GRIDS.keys())
+def test_a_bad_grid_is_one_line_on_stderr_and_exit_code_2(
+    content: str | bytes | None,
+    message: str,
+    command: list[str],
+    arena: Run,
+    controller: Controller,
+    tmp_path: Path,
+) -> None:
+    if content is not None:
+        (tmp_path / "g.yaml").write_bytes(content.encode() if isinstance(content, str) else content)
+    ran = arena(command[0], "g.yaml", *command[1:])
+    assert ran.code == 2
+    assert ran.out == ""
+    (line,) = ran.err.splitlines()
+    assert line.startswith(message)
+    assert controller.asked == []
+    assert [path.name for path in tmp_path.iterdir()] == ([] if content is None else ["g.yaml"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions")
+def test_an_unreadable_file_says_why(arena: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "g.yaml").write_text("name: a\n")
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied", "g.yaml")
+
+    monkeypatch.setattr(Path, "open", refused)
+    ran = arena("plan", "g.yaml")
+    assert (ran.code, ran.err) == (2, "g.yaml: cannot be read: Permission denied\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan"],
+        ["plan", "g.yaml", "--format", "xml"],
+        ["run", "g.yaml", "--retry", "all"],
+        ["fly"],
+        ["status"],
+        ["status", "nobody"],
+        ["show", "nobody"],
+        ["logs", "nobody"],
+        ["trial", "nobody"],
+        ["report", "nobody"],
+        ["sync"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments_are_exit_code_2_without_a_traceback(arguments: list[str], arena: Run) -> None:
+    ran = arena(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_schema_prints_a_schema(arena: Run) -> None:
+    assert json.loads(arena("schema").out)["title"] == "ARLArena grid"
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study with a finished trial and one that is planned."""
+    folder = tmp_path / "studies" / "tried"
+    names = ["aaaaaaaaaaaa-s0", "bbbbbbbbbbbb-s0"]
+    trials = [{"id": name, "label": "GRPO", "env": "sokoban", "seed": 0} for name in names]
+    trial = folder / "trials" / names[0]
+    trial.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps({"study": "tried", "trials": trials}))
+    sheet = {
+        "trial": names[0],
+        "cell": "aaaaaaaaaaaa",
+        "study": "tried",
+        "label": "GRPO",
+        "env": "sokoban",
+        "seed": 0,
+        "clone": "0" * 16,
+        "methods": ["GRPO"],
+        "config": {"trainer": {"steps": 9}},
+    }
+    (trial / "trial.yaml").write_text(yaml.safe_dump(sheet))
+    outcome = {
+        "outcome": "collapsed",
+        "learned": False,
+        "reason": "fell from its best",
+        "onset": 4,
+        "step": 9,
+        "steps": 9,
+    }
+    (trial / "outcome.json").write_text(json.dumps(outcome))
+    (trial / "stdout.log").write_text("first line\nlast line\n")
+    return folder
+
+
+@pytest.mark.usefixtures("study")
+def test_status_shows_every_trial(arena: Run) -> None:
+    ran = arena("status", "tried")
+    assert ran.code == 0
+    assert "collapsed, flat from step 4" in ran.out
+    assert "2 trials: 1 done, 1 pending" in ran.out
+    document = json.loads(arena("status", "tried", "--format", "json").out)
+    assert [trial["state"] for trial in document["trials"]] == ["done", "pending"]
+
+
+def test_a_study_may_be_given_by_its_folder(arena: Run, study: Path) -> None:
+    assert arena("status", str(study)).code == 0
+
+
+@pytest.mark.usefixtures("study")
+@pytest.mark.parametrize("name", ["aaaa", "tried/a", "aaaaaaaaaaaa-s0"])
+def test_a_trial_may_be_given_by_a_unique_beginning(arena: Run, name: str) -> None:
+    ran = arena("show", name)
+    assert ran.code == 0
+    for expected in ("fell from its best", "steps: 9", "last line", "tried/aaaaaaaaaaaa-s0"):
+        assert expected in ran.out
+    document = json.loads(arena("show", name, "--format", "json").out)
+    assert document["outcome"]["onset"] == 4
+
+
+@pytest.mark.usefixtures("study")
+def test_logs_shows_what_was_printed(arena: Run) -> None:
+    assert arena("logs", "aaaa").out == "first line\nlast line\n"
+    assert arena("logs", "aaaa", "-n", "1").out == "last line\n"
+    assert arena("logs", "aaaa", "-f").out == "first line\nlast line\n"
+
+
+@pytest.mark.usefixtures("study")
+def test_a_damaged_outcome_is_told_not_raised(arena: Run, study: Path) -> None:
+    (study / "trials" / "aaaaaaaaaaaa-s0" / "outcome.json").write_text("{")
+    ran = arena("show", "aaaa")
+    assert ran.code == 0
+    assert "not JSON" in ran.out
