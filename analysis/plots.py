@@ -126,7 +126,8 @@ def draw_learning_curves(cells: Sequence[Cell], path: Path) -> str | None:
             _mark_collapses(axes, cell.results, size=7)
             _clone_line(axes, [cell])
             _success_axis(axes, last_step(cells))
-            axes.set_title(wrap(cell.label), fontsize=8.5 if len(cell.label) > 24 else 9.5)
+            long = len(cell.label) > 22
+            axes.set_title(wrap(cell.label, 26 if long else 22), fontsize=7.5 if long else 9.5)
         _outer_labels(grid, len(shown), "step", "success")
         save(figure, path)
     return note

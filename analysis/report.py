@@ -61,11 +61,11 @@ def render(study: Study, cells: Sequence[Cell], drawn: Sequence[Drawn]) -> str:
     sections = [
         [f"# {escape(study.name)}", *([f"> {escape(study.question)}"] if study.question else [])],
         ["## Answer", *answer(study, cells), *_method_tables(cells), *_show(drawn, "overview")],
-        ["## What happened", *_what_happened(study, drawn)],
+        ["## What happened", *_what_happened(study, cells, drawn)],
         ["## What changed when only one axis changed", *_axes(study)],
         ["## How stable training was", *_show(drawn, *STABILITY)],
         ["## What ran", *what_ran(study)],
-        ["## Trials that do not count", *_not_counted(study)],
+        ["## Trials that do not count", *_not_counted(study, cells)],
         ["## Beside the paper", *_paper(cells)],
         ["## Thresholds", *_thresholds(study)],
         [
@@ -173,13 +173,14 @@ def _mean_minutes(trials: Sequence[Trial], metrics: Sequence[str]) -> str:
     return f"{sum(seconds) / len(seconds) / 60:.1f}" if any(seconds) else "-"
 
 
-def _what_happened(study: Study, drawn: Sequence[Drawn]) -> list[str]:
+def _what_happened(study: Study, cells: Sequence[Cell], drawn: Sequence[Drawn]) -> list[str]:
+    names = _names(cells)
     bad = [trial for trial in study.trials if trial.status in BAD_ENDS]
     blocks = []
     if bad:
         rows = [
             [
-                escape(trial.label),
+                names[trial.cell],
                 str(trial.seed),
                 trial.status,
                 _onset(trial),
@@ -197,10 +198,10 @@ def _what_happened(study: Study, drawn: Sequence[Drawn]) -> list[str]:
         blocks.append("No trial collapsed or diverged.")
     changed = [trial for trial in study.trials if trial.has_result and trial.verdict.outcome != trial.status]
     if changed:
-        names = ", ".join(code(trial.id) for trial in changed[:MOST_ROWS])
+        ids = listing([code(trial.id) for trial in changed], MOST_ROWS)
         blocks.append(
             f"Judged again from their records, {len(changed)} trials would have another outcome than was"
-            f" recorded: {names}. What was recorded counts."
+            f" recorded: {ids}. What was recorded counts."
         )
     return [*blocks, *_show(drawn, "learning_curves", "outcomes")]
 
@@ -278,22 +279,22 @@ def _effect_row(effect: Effect) -> list[str]:
     ]
 
 
-def _not_counted(study: Study) -> list[str]:
+def _names(cells: Sequence[Cell]) -> dict[str, str]:
+    """The escaped label of every cell, with its environment where there are several."""
+    several = len(environments(cells)) > 1
+    return {cell.id: escape(f"{cell.label}, {cell.env}" if several else cell.label) for cell in cells}
+
+
+def _not_counted(study: Study, cells: Sequence[Cell]) -> list[str]:
+    called = _names(cells)
     blocks = []
     missing = [trial for trial in study.trials if not trial.has_result]
     if missing:
         rows = [
-            [
-                escape(trial.label),
-                str(trial.seed),
-                escape(trial.env),
-                trial.status,
-                _why(trial),
-                code(trial.id),
-            ]
+            [called[trial.cell], str(trial.seed), trial.status, _why(trial), code(trial.id)]
             for trial in missing
         ]
-        blocks.append(table(("method", "seed", "environment", "state", "why", "trial"), rows))
+        blocks.append(table(("method", "seed", "state", "why", "trial"), rows))
     elif study.trials:
         blocks.append(f"None: all {len(study.trials)} planned trials have a result.")
     if study.others:
