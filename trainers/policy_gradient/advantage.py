@@ -82,7 +82,8 @@ def reinforce_pp(rows: Rows, *, over: Literal["row", "token", "trajectory"] = "t
     score, batch = scores(rows), torch.zeros_like(index.group)
     mean, variance = _moments(score, weight, batch)
     standardised = (score - mean) * torch.rsqrt(variance + 1e-8)
-    return torch.where(_all_equal(score, batch), 0.0, standardised).float()
+    no_baseline = _all_equal(score, batch) | (variance == 0)
+    return torch.where(no_baseline, 0.0, standardised).float()
 
 
 def lite(rows: Rows, *, statistics: Literal["trajectory", "row"] = "trajectory") -> Tensor:
@@ -216,7 +217,10 @@ def _weight(index: Index, statistics: Statistics) -> Tensor:
 
 
 def _moments(value: Tensor, weight: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
-    """(rows,) weighted mean and unbiased variance of each row's group, whose size is its sum of weights."""
+    """(rows,) weighted mean and unbiased variance of each row's group, whose size is its sum of weights.
+
+    A group of size 1 has variance 0.
+    """
     size = _sum(weight, group)
     mean = (_sum(weight * value, group) / size.clamp(min=EPSILON))[group]
     squares = _sum(weight * (value - mean).square(), group)

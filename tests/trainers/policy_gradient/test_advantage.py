@@ -271,6 +271,15 @@ def test_a_batch_of_one_row_is_finite(
     assert computed(case, rows).isfinite().all()
 
 
+@relative_options
+def test_a_batch_of_one_trajectory_with_a_malformed_turn_stays_small(
+    case: tuple[str, dict[str, Any]], make_batch: Callable[..., Any]
+) -> None:
+    rows = make_batch(6).rows.select(torch.tensor([0, 0]))
+    rows = replace(rows, turn=torch.tensor([0, 1]), penalties=torch.tensor([0.0, 0.1]).double())
+    assert computed(case, rows).abs().max() < 4
+
+
 @pytest.mark.parametrize("option", ["grpo", "dr_grpo", "rloo", "lite"])
 def test_a_group_of_one_trajectory_has_no_baseline(option: str, make_batch: Callable[..., Any]) -> None:
     rows = make_batch(7, group_size=1).rows

@@ -60,7 +60,7 @@ def test_the_surplus_is_cut_in_order() -> None:
 
 
 def test_uniform_groups_of_the_last_try_fill_the_step() -> None:
-    assert select_groups(keeps("---", "-+-", "--+"), 3, fill="uniform") == [(1, 1), (2, 2), (2, 0)]
+    assert select_groups(keeps("---", "-+-", "+--"), 3, fill="uniform") == [(1, 1), (2, 0), (2, 1)]
 
 
 def test_shrink_uses_what_is_left() -> None:
