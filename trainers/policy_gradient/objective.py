@@ -27,7 +27,8 @@ from trainers.policy_gradient.options import bind
 from trainers.policy_gradient.parameters import AggregationSettings, ClippingSettings, settings
 from trainers.rows import Rows
 
-# rows -> log-probs of their tokens, with gradient, and token entropies in nats, both (rows, tokens)
+# rows -> log-probs of their tokens, with gradient, and token entropies in nats, both (rows, tokens); the
+# entropies need a gradient only under an entropy bonus
 Score = Callable[[Rows], tuple[Tensor, Tensor]]
 
 
@@ -203,6 +204,8 @@ class Objective:
             estimate = kl.ESTIMATORS[self.kl.estimator](written, ref_log_probs[split], mask)
             loss = loss + self.kl.coefficient * (weights.every[split] * estimate).sum()
         if self.entropy_bonus:
+            if not output[1].requires_grad:
+                raise ValueError("an entropy bonus needs entropies with gradient")
             entropies = torch.where(mask, output[1], 0.0)
             loss = loss - self.entropy_bonus * (weights.every[split] * entropies).sum()
         return loss

@@ -301,6 +301,21 @@ def test_kl_in_the_loss_needs_a_reference(
         Objective(make_config()).backward(batch.rows, batch.advantages, None, Table(batch).score)
 
 
+def test_an_entropy_bonus_without_a_gradient_is_refused(
+    make_batch: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    batch = make_batch(9)
+    policy = Table(batch)
+
+    def score(rows: Rows) -> tuple[Tensor, Tensor]:
+        log_probs, entropies = policy.score(rows)
+        return log_probs, entropies.detach()
+
+    objective = Objective(make_config(trainer={"entropy_bonus": 0.1}))
+    with pytest.raises(ValueError, match="entropies with gradient"):
+        objective.backward(batch.rows, batch.advantages, batch.ref_log_probs, score)
+
+
 def test_trajectory_ratios_under_shuffled_rows_are_refused(make_config: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="shuffle: trajectories"):
         Objective(make_config(is_clipping={"sequence": {"unit": "trajectory"}}))
