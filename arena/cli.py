@@ -204,9 +204,10 @@ def logs(name: str, follow: bool, lines: int, studies: Path) -> int:
 @_studies
 def report(name: str, studies: Path) -> int:
     """Write a study's report again, from its files."""
+    folder = _study_folder(name, studies)
     from analysis.report import write_report
 
-    click.echo(write_report(_study_folder(name, studies)))
+    click.echo(write_report(folder))
     return DONE
 
 
@@ -229,15 +230,12 @@ def ui(port: int, host: str, studies: Path) -> int:
 @_studies
 def sync(name: str | None, studies: Path) -> int:
     """Bring MLflow up to date with a study's files, or with all studies; repeating it adds nothing."""
-    from arena.tracking import sync_study
-
-    folders = (
-        [_study_folder(name, studies)]
-        if name
-        else sorted(path.parent for path in studies.glob("*/plan.json"))
-    )
+    everything = sorted(path.parent for path in studies.glob("*/plan.json"))
+    folders = [_study_folder(name, studies)] if name else everything
     if not folders:
         raise click.ClickException(f"no studies in {studies}; `arena run GRID` makes one")
+    from arena.tracking import sync_study
+
     worst = DONE
     for folder in folders:
         result = sync_study(folder)

@@ -14,12 +14,13 @@ import yaml
 
 from arena.identity import TrialConfig, cell_id
 from arena.mistakes import MistakesError
-from arena.options import CONF
+from arena.options import CONF, Catalogue
 from arena.plan import PlannedTrial, Study
 from arena.planning import plan_study
 from envs.registry import load_environment
 
 Plan = Callable[..., Study]
+CATALOGUE = Catalogue()
 GRIDS = Path(__file__).parents[2] / "grids"
 
 
@@ -366,6 +367,24 @@ def test_a_preset_goes_over_the_environment_and_under_overrides(plan: Plan, conf
     (conf / "preset" / "mine.yaml").write_text("# @package _global_\ntrainer: {groups: 9, epochs: 5}\n")
     (trial,) = plan("preset=mine", conf=conf, envs=["tuned"], overrides={"trainer.epochs": 7}).trials
     assert (trial.config.trainer.groups, trial.config.trainer.epochs) == (9, 7)
+
+
+def test_a_preset_may_say_more_for_an_environment(plan: Plan, conf: Path) -> None:
+    (conf / "preset" / "mine").mkdir()
+    (conf / "preset" / "mine.yaml").write_text("# @package _global_\ntrainer: {groups: 9, epochs: 5}\n")
+    (conf / "preset" / "mine" / "tuned.yaml").write_text("# @package _global_\ntrainer: {groups: 11}\n")
+    study = plan("preset=mine", conf=conf, envs=["tuned", "sokoban"])
+    assert [(trial.config.trainer.groups, trial.config.trainer.epochs) for trial in study.trials] == [
+        (11, 5),
+        (9, 5),
+    ]
+
+
+@pytest.mark.parametrize("env", CATALOGUE.names("env"))
+@pytest.mark.parametrize("preset", CATALOGUE.names("preset"))
+def test_every_method_can_be_planned_everywhere_under_every_preset(plan: Plan, env: str, preset: str) -> None:
+    study = plan(f"preset={preset}", envs=[env], methods=list(CATALOGUE.methods))
+    assert [trial.label for trial in study.trials] == list(CATALOGUE.methods)
 
 
 @pytest.mark.parametrize("path", sorted(GRIDS.glob("*.yaml")), ids=lambda path: path.stem)
