@@ -27,14 +27,14 @@ class Sampling:
 class Generated:
     """Responses to n prompts, right-padded to T tokens, the end-of-sequence token included.
 
-    tokens (n, T) long; lengths (n,) long; log_probs (n, T) float, 0 on padding; entropies (n,) float, mean
-    over the response's tokens, in nats.
+    tokens (n, T) long; lengths (n,) long; log_probs (n, T) float and token_entropies (n, T) float, in nats,
+    both 0 on padding.
     """
 
     tokens: Tensor
     lengths: Tensor
     log_probs: Tensor
-    entropies: Tensor
+    token_entropies: Tensor
 
 
 class Policy(Protocol):

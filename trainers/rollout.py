@@ -15,8 +15,6 @@ from trainers.monitor import Kind, Transcript
 from trainers.policy import Generated, Policy, Sampling, pad
 from trainers.rows import Rows
 
-MALFORMED_EXCEPT = ("inadmissible",)  # the one rejection that leaves the format valid
-
 
 @dataclass(frozen=True)
 class Episodes:
@@ -143,7 +141,7 @@ def rollout(
             result, outcome, observation = parsed[place], outcomes[place], shown[place]
             returns[index] += outcome.reward
             success[index] = outcome.success
-            well_formed[index] += result.rejection is None or result.rejection in MALFORMED_EXCEPT
+            well_formed[index] += result.well_formed
             admissible[index] += result.rejection is None
             if prompter.prompt.history:
                 history[index].append((observation.text, result.action))
@@ -187,7 +185,7 @@ def _kind(split: Split) -> Kind:
 def _penalty(result: Parsed, penalty: PenaltyConfig) -> float:
     if result.rejection is None:
         return 0.0
-    if result.rejection in MALFORMED_EXCEPT:
+    if result.well_formed:
         return penalty.inadmissible
     return max(penalty.format, penalty.inadmissible)
 
@@ -201,6 +199,7 @@ def _rows(turns: Sequence[_Turn], group_size: int, success: Sequence[bool], anch
 
     prompts, prompt_lengths = pad([prompt for turn in turns for prompt in turn.prompts], 0)
     lengths = torch.cat([turn.generated.lengths for turn in turns])
+    token_entropies = torch.cat([widen(turn.generated.token_entropies) for turn in turns])
     trajectory = torch.tensor([index for turn in turns for index in turn.episodes])
     return Rows(
         prompts=prompts,
@@ -209,7 +208,8 @@ def _rows(turns: Sequence[_Turn], group_size: int, success: Sequence[bool], anch
         responses=torch.cat([widen(turn.generated.tokens) for turn in turns]),
         mask=torch.arange(longest) < lengths[:, None],
         old_log_probs=torch.cat([widen(turn.generated.log_probs) for turn in turns]),
-        entropies=torch.cat([turn.generated.entropies for turn in turns]),
+        entropies=token_entropies.sum(1) / lengths,
+        token_entropies=token_entropies,
         group=trajectory // group_size,
         trajectory=trajectory,
         turn=torch.tensor([number for number, turn in enumerate(turns) for _ in turn.episodes]),

@@ -83,7 +83,7 @@ class Scripted:
         for place, row in enumerate(tokens):
             padded[place, : len(row)] = torch.tensor(row)
         mask = torch.arange(padded.shape[1]) < lengths[:, None]
-        return Generated(padded, lengths, -0.5 * mask, torch.full((len(tokens),), 0.25))
+        return Generated(padded, lengths, -0.5 * mask, 0.25 * mask)
 
     def score(
         self, rows: Rows, temperature: float, *, entropy_gradient: bool = False
@@ -146,6 +146,7 @@ def test_rows_carry_turns_rewards_and_the_penalty_that_applies() -> None:
     assert result.episodes.valid_format.tolist() == [1.0, 0.75]
     assert result.episodes.valid_action.tolist() == [1.0, 0.5]
     assert rows.success.all()
+    assert rows.entropies.eq(0.25).all()
     assert rows.tokens.tolist() == rows.mask.sum(1).tolist()
     assert rows.old_log_probs[rows.mask].eq(-0.5).all()
     assert not rows.old_log_probs[~rows.mask].any()

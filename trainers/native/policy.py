@@ -107,7 +107,7 @@ class TinyPolicy:
             tokens[:, :longest],
             lengths_out,
             log_probs[:, :longest],
-            entropies.sum(1) / lengths_out,
+            entropies[:, :longest],
         )
 
     def score(

@@ -220,8 +220,8 @@ class NativeTrainer:
             "eval/return": float(played.returns.mean()),
             "eval/turns": float(played.turns.float().mean()),
             "eval/episodes": float(episodes),
-            "eval/valid_format": float(played.valid_format.mean()),
-            "eval/valid_action": float(played.valid_action.mean()),
+            "eval/valid_format": float((played.valid_format * played.turns).sum() / played.turns.sum()),
+            "eval/valid_action": float((played.valid_action * played.turns).sum() / played.turns.sum()),
             "eval/response_tokens": float(played.response_tokens.float().mean()),
             "time/evaluation": time.perf_counter() - began,
         }

@@ -31,7 +31,7 @@ def policy() -> TinyPolicy:
 def make_rows(
     policy: TinyPolicy, prompts: list[list[int]], row_prompt: list[int]
 ) -> tuple[Rows, torch.Tensor]:
-    """Rows sampled from the policy itself, and the sampler's own mean entropies."""
+    """Rows sampled from the policy itself, and the sampler's own token entropies."""
     generator = torch.Generator().manual_seed(1)
     out = policy.generate(prompts, row_prompt, Sampling(temperature=1.3, max_tokens=12), generator)
     n = len(row_prompt)
@@ -45,7 +45,8 @@ def make_rows(
         responses=out.tokens,
         mask=torch.arange(out.tokens.shape[1]) < out.lengths[:, None],
         old_log_probs=out.log_probs,
-        entropies=out.entropies,
+        entropies=out.token_entropies.sum(1) / out.lengths,
+        token_entropies=out.token_entropies,
         group=torch.zeros(n, dtype=torch.long),
         trajectory=torch.arange(n),
         turn=torch.zeros(n, dtype=torch.long),
@@ -54,7 +55,7 @@ def make_rows(
         anchor=torch.full((n,), -1),
         success=torch.zeros(n, dtype=torch.bool),
     )
-    return rows, out.entropies
+    return rows, out.token_entropies
 
 
 def prompts_of(policy: TinyPolicy, *lengths: int) -> list[list[int]]:
@@ -104,7 +105,7 @@ def test_sampled_log_probs_equal_scores(policy: TinyPolicy, lengths: tuple[int, 
     assert len(set(rows.tokens.tolist())) > 3, "lengths must vary, or compaction is not exercised"
     log_probs, token_entropies = policy.score(rows, temperature=1.3)
     torch.testing.assert_close(log_probs, rows.old_log_probs, atol=2e-5, rtol=0)
-    torch.testing.assert_close(token_entropies.sum(1) / rows.tokens, entropies, atol=2e-5, rtol=0)
+    torch.testing.assert_close(token_entropies, entropies, atol=2e-5, rtol=0)
 
 
 def test_tokens_outside_the_mask_are_context_but_have_no_score(policy: TinyPolicy) -> None:
