@@ -62,7 +62,7 @@ def draw_histograms(
         bar = figure.colorbar(
             ScalarMappable(_COLOURS, _COLOUR_MAP),
             ax=grid,
-            label=f"share of {counted} in a bin",
+            label=f"share of {counted}",
             aspect=18 * len(shown),
             pad=0.01,
             ticks=_COLOUR_TICKS,
@@ -111,7 +111,7 @@ def _ratio_axis(axes: Axes, drawn: Sequence[Histograms]) -> None:
     widths = np.diff(drawn[0].edges)
     if widths.max() > 20 * widths.min():
         finest = float(np.abs(drawn[0].edges[drawn[0].edges != 0]).min())
-        axes.set_yscale("symlog", linthresh=10 * finest, linscale=0.6)
+        axes.set_yscale("symlog", linthresh=100 * finest, linscale=0.5)
         decades = [10.0**k for k in range(-8, 3) if 100 * finest <= 10.0**k <= reach]
         ticks = [*(-tick for tick in reversed(decades)), 0.0, *decades]
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
