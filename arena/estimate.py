@@ -31,14 +31,16 @@ class Cost:
     evaluation: float
 
 
-Kind = tuple[str, str, str]
-"""What the cost of an episode depends on most: environment, model, back-end."""
+Kind = tuple[str, str, str, int]
+"""What the cost of an episode depends on: environment, model, back-end, log2 of how many share a step."""
 
 
-def kind_of(env: Mapping[str, Any], model: Mapping[str, Any], backend: str) -> Kind:
+def kind_of(
+    env: Mapping[str, Any], model: Mapping[str, Any], trainer: Mapping[str, Any], backend: str
+) -> Kind:
     """The kind of a trial by sections of its configuration."""
-    name = model.get("path") or model["name"]
-    return env["name"], f"{name} {model.get('hidden')}x{model.get('layers')}", backend
+    name = f"{model.get('path') or model['name']} {model.get('hidden')}x{model.get('layers')}"
+    return env["name"], name, backend, round(math.log2(trainer["groups"] * trainer["group_size"]))
 
 
 def trial_seconds(config: TrialConfig, cost: Cost) -> float:
@@ -67,7 +69,7 @@ def measured_costs(studies: Path, study: Path, kinds: Iterable[Kind], guess: Cos
             break
         try:
             config = read_sheet(folder).config
-            kind = kind_of(config["env"], config["model"], config["backend"])
+            kind = kind_of(config["env"], config["model"], config["trainer"], config["backend"])
             if wanted.get(kind, MOST_READ) < MOST_READ:
                 totals[kind].add(config, read_lines(folder / METRICS).rows)
                 wanted[kind] += 1

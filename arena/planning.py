@@ -13,7 +13,7 @@ from arena.cells import Cell, make_cells
 from arena.configuration import Composer, resolve_profile, visible_gpus
 from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
 from arena.grid_file import GridFile, read_grid
-from arena.identity import trial_id
+from arena.identity import TrialConfig, trial_id
 from arena.labels import differences, option_label
 from arena.mistakes import MistakesError
 from arena.options import AXES, CONF, Catalogue
@@ -156,9 +156,7 @@ def _estimate(trials: Sequence[PlannedTrial], cells: Sequence[Cell], studies: Pa
         return Estimate({}, 0.0, 0.0, 1, "nothing is left to run")
     guesses = {cell.id: Cost(**cell.base.cost) for cell in cells}
     first = guesses[left[0].cell]
-    kinds = {
-        cell.id: kind_of(cell.config.env, vars(cell.config.model), cell.config.backend) for cell in cells
-    }
+    kinds = {cell.id: _kind(cell.config) for cell in cells}
     measured = measured_costs(studies, study, kinds.values(), first)
     per_cell = {
         cell.id: trial_seconds(cell.config, measured.get(kinds[cell.id], guesses[cell.id])) for cell in cells
@@ -175,6 +173,10 @@ def _estimate(trials: Sequence[PlannedTrial], cells: Sequence[Cell], studies: Pa
         at_once=at_once,
         source=_source(measured, {kinds[trial.cell] for trial in left}),
     )
+
+
+def _kind(config: TrialConfig) -> Kind:
+    return kind_of(config.env, vars(config.model), vars(config.trainer), config.backend)
 
 
 def _source(measured: Mapping[Kind, Cost], wanted: set[Kind]) -> str:

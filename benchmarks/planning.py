@@ -1,6 +1,6 @@
 """How much CPU time planning takes: `arena --help` and `arena plan` whole, and 100,000 trials.
 
-Peers in the same run: an empty Python, and Hydra composing one configuration (what its multirun does per job).
+Peers in the same run: an empty Python, and Hydra composing configurations as its multirun does.
 
     python benchmarks/planning.py
 """
@@ -81,9 +81,8 @@ def main() -> None:
     }
     for name, words in large.items():
         trials, seconds, peak = output("-c", PLAN, str(GRID), *words).split()
-        print(
-            f"{f'planning {name} ({int(trials):,} trials)':42}{float(seconds):8.2f} CPU-s {int(peak) / 2**30:6.2f} GiB"
-        )
+        title = f"{name} ({int(trials):,} trials)"
+        print(f"{title:42}{float(seconds):8.2f} CPU-s {int(peak) / 2**30:6.2f} GiB")
     per_job = float(output("-c", COMPOSE))
     print(f"{'Hydra, composing 100,000 configurations':42}{per_job * 100_000:8.0f} CPU-s (from 20)")
 

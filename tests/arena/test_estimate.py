@@ -40,15 +40,12 @@ def test_a_trial_costs_its_episodes(plan: Plan) -> None:
     assert trial_seconds(trial.config, cost) == pytest.approx(100 + 60 * 1 + 120 * 10 + 70 * 0.1)
 
 
-def finish(
-    study: Study, number: int, *, rollout: float, update: float, evaluation: float, **model: Any
-) -> None:
+def finish(study: Study, number: int, *, rollout: float, update: float, evaluation: float) -> None:
     """Leave the files of a finished trial, five steps of which took these seconds in all."""
     trial = study.trials[number]
     folder = study.trial_folder(trial)
     folder.mkdir(parents=True)
     config = trial.config.model_dump(mode="json")
-    config["model"].update(model)
     sheet = {
         "trial": trial.id,
         "cell": trial.cell,
@@ -83,11 +80,11 @@ def test_finished_trials_say_how_long_the_others_take(plan: Plan) -> None:
     assert list(after.estimate.trial_seconds.values()) == pytest.approx([expected] * 3)
 
 
-def test_trials_of_another_model_are_no_measure(plan: Plan) -> None:
-    before = plan()
-    finish(before, 0, rollout=1000, update=1000, evaluation=1000, hidden=512)
-    after = plan("trainer.steps=6")
-    assert "nothing was measured" in after.estimate.source
+@pytest.mark.parametrize("change", ["model.hidden=512", "trainer.groups=40"])
+def test_trials_of_another_size_are_no_measure(plan: Plan, change: str) -> None:
+    finish(plan(), 0, rollout=1000, update=1000, evaluation=1000)
+    assert plan("trainer.steps=6").estimate.source == "from finished trials"
+    assert "nothing was measured" in plan(change).estimate.source
 
 
 @pytest.mark.parametrize("damage", ["trial.yaml", "metrics.jsonl"])
