@@ -25,7 +25,7 @@ from arena.capped_log import CappedLog
 from arena.clones import PROGRESS, is_ready
 from arena.lifeline import LIFELINE
 from arena.locks import Lock, LockedError
-from arena.processes import DRIVER_TAG, FOLDER_TAG, TRIAL_TAG, kill_group, sweep
+from arena.processes import DRIVER_TAG, FOLDER_TAG, TRIAL_TAG, ProcessMark, kill_group, sweep
 from arena.records import (
     KILL,
     LOCK,
@@ -368,6 +368,9 @@ class _Run:
     def _why(self, exit_code: int | None, log: Sequence[str]) -> tuple[EndingKind, str]:
         if _stop_request(self.folder) is not None:
             return "stopped", "It was asked to stop."
+        driver = ProcessMark.parse(self.job.driver)
+        if driver is not None and driver.is_gone:
+            return "stopped", "It ended with the driver, which was gone."
         last = f" Its last words: {log[-1]}" if log and not log[-1].startswith("--- ") else ""
         if exit_code is None:
             return "crashed", "Its process cannot be killed."

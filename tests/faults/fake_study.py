@@ -107,6 +107,7 @@ def make_study(
             config=config,
             resources=Resources(cpus, gpus),
             state="pending",
+            clone=clone_id(config, "fake"),
         )
         trials.append(trial)
     return Study(

@@ -1,0 +1,189 @@
+"""The jobs of one run of a study, and the bookkeeping around them: who may start, what became of whom."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from arena.clones import clone_folder, clone_job_folder, is_ready
+from arena.locks import is_held
+from arena.plan import PlannedTrial, State, Study
+from arena.processes import ProcessMark
+from arena.records import KILL, LOCK, STOP, CorruptRecordError, Outcome, read_outcome, write_outcome
+from arena.schedule import Schedule, Waiting
+from arena.study_files import EventLog, prepare_trial, trial_sheet
+from arena.supervisor import Ending, Job, Limits
+from arena.trial import prepare_clone
+
+logger = logging.getLogger(__name__)
+
+
+class Jobs:
+    """Hands out the jobs of a run and takes note of their endings, in any thread.
+
+    todo: the trials to be run, of which none is running. states: of all trials of the study; kept up to date.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        todo: Sequence[PlannedTrial],
+        states: dict[str, State],
+        events: EventLog,
+        origin: Mapping[str, Any],
+        limits: Limits,
+    ) -> None:
+        self.study, self.states, self.events = study, states, events
+        self.endings: dict[str, Ending] = {}
+        self._origin, self._limits = dict(origin), limits
+        self._driver = str(ProcessMark.of())
+        self._trials = {trial.id: trial for trial in todo}
+        self._alone = threading.RLock()
+        waiting = [Waiting(self._trial_job(trial), trial.clone) for trial in todo]
+        self._schedule = Schedule(waiting, self._clone_job, self._is_ready)
+
+    def take(self) -> Job | None:
+        """The next job, its folder prepared; None when there is none for now."""
+        with self._alone:
+            while (job := self._schedule.next()) is not None:
+                try:
+                    self._prepare(job)
+                except OSError as error:
+                    self.ended(job, Ending("not_started", f"Its folder could not be prepared: {error}."))
+                    continue
+                self._note(f"{job.kind} queued", job)
+                return job
+            return None
+
+    def is_finished(self) -> bool:
+        """Whether no job will come any more."""
+        with self._alone:
+            return self._schedule.is_finished
+
+    def ended(self, job: Job, ending: Ending | None) -> None:
+        """Take note of how a job ended; None: its supervisor was lost, which is not the job's fault."""
+        with self._alone:
+            if ending is None:
+                if self._schedule.lost(job):
+                    self._note(f"{job.kind} lost its supervisor", job)
+                    return
+                stopped = self._schedule.is_stopped
+                ending = Ending("stopped" if stopped else "crashed", "Its supervisor was lost.")
+            without_clone = self._schedule.ended(job, ending)
+            self._note(f"{job.kind} {ending.kind}", job, **_told(ending))
+            if job.kind == "trial":
+                self._settle(job, ending)
+            for trial, reason in without_clone:
+                self._note("trial failed", trial, reason=reason)
+                self._settle(trial, Ending("failed", reason, log=ending.log))
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Start nothing more; ask what runs to stop before its next step, or have it killed. Repeat at will.
+
+        A clone cannot go on from where it stopped, so it is killed either way.
+        """
+        with self._alone:
+            self._schedule.stop()
+            for job in self._schedule.out:
+                text = KILL if kill or job.kind == "clone" else ""
+                path = Path(job.folder) / STOP
+                with suppress(OSError):
+                    if not path.exists() or path.read_text() != text:
+                        path.write_text(text)
+
+    def clear_stops(self) -> None:
+        """Take back what `stop` asked for, when nothing runs any more."""
+        for folder in [self.study.trial_folder(trial) for trial in self._trials.values()]:
+            with suppress(OSError):
+                (folder / STOP).unlink(missing_ok=True)
+
+    @property
+    def running(self) -> int:
+        """How many jobs are running now."""
+        with self._alone:
+            return sum(is_held(Path(job.folder) / LOCK) for job in self._schedule.out)
+
+    def _prepare(self, job: Job) -> None:
+        if job.kind == "trial":
+            prepare_trial(self.study, self._trials[job.id], self._origin)
+            return
+        trial = next(trial for trial in self._trials.values() if trial.clone == job.id)
+        folder = prepare_clone(self.study.studies, trial_sheet(self.study, trial, self._origin))
+        (folder / STOP).unlink(missing_ok=True)
+
+    def _settle(self, job: Job, ending: Ending) -> None:
+        """Set a trial's state, and see to it that a failure is written down."""
+        self.endings[job.id] = ending
+        if ending.kind == "finished":
+            self.states[job.id] = "done"
+        elif ending.kind == "stopped":
+            self.states[job.id] = "interrupted"
+        elif ending.kind == "busy":
+            self.states[job.id] = "running"
+        else:
+            self.states[job.id] = "failed"
+            self._write_failure(job, ending)
+
+    def _write_failure(self, job: Job, ending: Ending) -> None:
+        folder = Path(job.folder)
+        try:
+            with suppress(CorruptRecordError):
+                if read_outcome(folder) is not None:
+                    return
+            folder.mkdir(parents=True, exist_ok=True)
+            outcome = Outcome(
+                "failed", reason=ending.reason, steps=job.steps, exit=ending.exit, attempts=ending.attempts
+            )
+            write_outcome(folder, outcome)
+        except OSError as error:
+            logger.error(
+                "%s failed (%s), which could not be written down: %s", job.name, ending.reason, error
+            )
+
+    def _note(self, event: str, job: Job, **details: Any) -> None:
+        try:
+            self.events.write(event, **{job.kind: job.id}, **details)
+        except OSError as error:
+            logger.error("an event could not be written: %s", error)
+
+    def _is_ready(self, clone: str) -> bool:
+        return is_ready(clone_folder(self.study.studies, clone))
+
+    def _trial_job(self, trial: PlannedTrial) -> Job:
+        folder = self.study.trial_folder(trial).absolute()
+        return self._job("trial", trial.id, folder, trial)
+
+    def _clone_job(self, waiting: Waiting) -> Job:
+        studies = self.study.studies.absolute()
+        folder = clone_job_folder(studies, waiting.clone)
+        target = clone_folder(studies, waiting.clone)
+        return self._job("clone", waiting.clone, folder, self._trials[waiting.job.id], target=str(target))
+
+    def _job(self, kind: Any, name: str, folder: Path, trial: PlannedTrial, *, target: str = "") -> Job:
+        return Job(
+            kind,
+            name,
+            str(folder),
+            target=target,
+            cwd=os.getcwd(),
+            driver=self._driver,
+            steps=trial.config.trainer.steps,
+            cpus=trial.resources.cpus,
+            gpus=trial.resources.gpus,
+            limits=self._limits,
+        )
+
+
+def _told(ending: Ending) -> dict[str, Any]:
+    """What an event says of an ending: its log is in the trial's folder."""
+    return {
+        key: value
+        for key, value in asdict(ending).items()
+        if key not in ("kind", "log") and value not in ("", None)
+    }
