@@ -1,0 +1,240 @@
+"""`arena run`: the driver. What a study lacks is run, watched, stopped cleanly when asked, and reported."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, TextIO
+
+from arena.interrupts import counting_interrupts
+from arena.jobs import Jobs
+from arena.ledger import trial_state
+from arena.locks import Lock
+from arena.plan import State, Study
+from arena.processes import sweep, sweep_orphans
+from arena.provenance import provenance
+from arena.study_files import DRIVER_LOCK, RAY_LOG, EventLog, make_study_folder, write_plan
+from arena.supervisor import Limits
+from arena.terminal import output_into
+from arena.tune_thread import CannotRunError, TuneThread
+
+if TYPE_CHECKING:
+    from arena.live import LiveView
+    from arena.tracking import Tracker
+
+logger = logging.getLogger(__name__)
+
+DONE, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes: every trial has a result; some have none; nothing was run; stopped by the user."""
+
+_LOOK_EVERY = 0.5
+_LAST_SYNC = 120.0
+
+
+def run_study(
+    study: Study,
+    *,
+    retry_failed: bool = False,
+    available_only: bool = False,
+    address: str | None = None,
+    limits: Limits | None = None,
+) -> int:
+    """Run what a study lacks, write its report, and return the exit code.
+
+    Trials that have a result are left alone; interrupted ones go on; failed ones run again with
+    `retry_failed`. available_only: leave out what cannot run here, where otherwise nothing is run. address:
+    of a Ray cluster; without one Ray is started on this machine. Writes for people to standard output.
+
+    Raises LockedError when the study is being run already, and OSError when its folder cannot be written.
+    """
+    if not available_only and any(trial.state == "unavailable" for trial in study.trials):
+        return WRONG
+    make_study_folder(study)
+    with ExitStack() as stack:
+        lock = Lock(study.folder / DRIVER_LOCK)
+        stack.callback(lock.release)
+        since = datetime.now().astimezone().isoformat(" ", "seconds")
+        lock.write({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+        terminal = stack.enter_context(output_into(study.folder / RAY_LOG))
+        run = _Run(study, terminal, retry_failed=retry_failed, limits=limits or Limits())
+        return run.to_the_end(address)
+
+
+class _Run:
+    """One run of a study, by the process that holds its lock."""
+
+    def __init__(self, study: Study, terminal: TextIO, *, retry_failed: bool, limits: Limits) -> None:
+        from rich.console import Console
+
+        self.study = study
+        self.console = Console(file=terminal)
+        self.events = EventLog(study.folder)
+        self.retry_failed = retry_failed
+        # What an earlier driver left running would write into the same files.
+        swept = [*sweep_orphans(study.studies.absolute()), *sweep(study.folder.absolute())]
+        self.states = self._look()
+        self.todo = [trial for trial in study.trials if self._is_to_run(self.states[trial.id])]
+        origin = provenance()
+        self.events.write("run started", todo=len(self.todo), swept=swept, **origin)
+        write_plan(study, self.states)
+        self.jobs = Jobs(study, self.todo, self.states, self.events, origin, limits)
+        self.started = self.stopped = False
+        self.problem: str | None = None
+
+    def to_the_end(self, address: str | None) -> int:
+        """Run the trials, then report; the exit code."""
+        from arena.tracking import Tracker
+
+        tracker = Tracker(self.study.studies, self.study.folder)
+        handler = _Announcer(self.events)
+        logging.getLogger("arena").addHandler(handler)
+        try:
+            if self.todo:
+                self._run(tracker, handler, address)
+            return self._finish(tracker, handler)
+        finally:
+            logging.getLogger("arena").removeHandler(handler)
+
+    def _run(self, tracker: Tracker, handler: _Announcer, address: str | None) -> None:
+        from arena.live import LiveView
+
+        needs = sorted({(trial.resources.cpus, trial.resources.gpus) for trial in self.todo})
+        tune = TuneThread(self.jobs, self.study.folder, needs, address)
+        view = LiveView.of(
+            self.study,
+            retry_failed=self.retry_failed,
+            console=self.console,
+            notes=lambda: [] if tracker.problem is None else [tracker.problem],
+        )
+        with counting_interrupts() as interrupts, view:
+            handler.say = view.say
+            tracker.start()
+            tune.start()
+            asked = 0
+            while tune.is_alive():
+                interrupts.event.wait(_LOOK_EVERY)
+                interrupts.event.clear()
+                if interrupts.count > asked:
+                    asked = interrupts.count
+                    self._on_interrupt(asked, view)
+                elif asked:
+                    # Whoever was being started while the others were asked.
+                    self.jobs.stop(kill=asked > 1)
+                _refresh(view)
+        self.stopped = asked > 0
+        self._look_after(tune)
+
+    def _on_interrupt(self, times: int, view: LiveView) -> None:
+        self.events.write("interrupted", times=times)
+        if times > 2:
+            sweep(self.study.folder.absolute())
+            os._exit(INTERRUPTED)
+        self.jobs.stop(kill=times > 1)
+        if times > 1:
+            view.say("Killing what runs.")
+        elif self.jobs.running:
+            view.say(
+                f"Stopping: {self.jobs.running} running will finish their step. Ctrl-C again kills them."
+            )
+        else:
+            view.say("Stopping.")
+
+    def _look_after(self, tune: TuneThread) -> None:
+        """Leave nothing running, nothing asked to stop; say what Ray could not do."""
+        sweep(self.study.folder.absolute())
+        self.jobs.clear_stops()
+        self.started = tune.is_up.is_set()
+        if isinstance(tune.error, CannotRunError):
+            self.problem = str(tune.error)
+        elif tune.error is not None:
+            self.problem = f"Ray gave up: {tune.error} (more in {self.study.folder / RAY_LOG})"
+        if self.problem is not None:
+            self.events.write("run failed", problem=self.problem)
+
+    def _finish(self, tracker: Tracker, handler: _Announcer) -> int:
+        """Final states, report, last sync, summary; the exit code."""
+        from arena.run_summary import summary
+
+        handler.say = lambda message: self.console.print(message, markup=False, highlight=False)
+        self.states.update(self._look())
+        write_plan(self.study, self.states)
+        report = self._write_report(handler)
+        tracker.close(_LAST_SYNC)
+        if tracker.problem is not None:
+            handler.announce(f"{tracker.problem}; `arena sync {self.study.name}` brings it up to date")
+        code = self._exit_code() if report is not None else SOME_FAILED
+        self.events.write("run ended", exit=code)
+        self.console.print(summary(self.study, self.states))
+        if self.problem is not None:
+            self.console.print(self.problem, style="red", markup=False, highlight=False)
+        if report is not None:
+            self.console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
+        return code
+
+    def _write_report(self, handler: _Announcer) -> str | None:
+        from analysis.report import write_report
+
+        try:
+            with self.console.status("report") as status:
+                return str(write_report(self.study.folder, lambda step: status.update(f"report: {step}")))
+        except Exception as error:
+            # The trials are on file; a report can be written again.
+            logger.debug("no report", exc_info=True)
+            handler.announce(f"The report could not be written: {type(error).__name__}: {error}")
+            return None
+
+    def _exit_code(self) -> int:
+        states = [self.states[trial.id] for trial in self.study.trials]
+        lacking = [state for state in states if state not in ("done", "unavailable")]
+        if self.problem is not None and not self.started:
+            return WRONG
+        if self.stopped and lacking:
+            return INTERRUPTED
+        return SOME_FAILED if lacking or self.problem else DONE
+
+    def _look(self) -> dict[str, State]:
+        """The state of every planned trial, from its folder; without a result, unavailable stays so."""
+        states: dict[str, State] = {}
+        for trial in self.study.trials:
+            state: State = trial_state(self.study.trial_folder(trial))
+            states[trial.id] = "unavailable" if trial.state == "unavailable" and state != "done" else state
+        return states
+
+    def _is_to_run(self, state: State) -> bool:
+        return state in ("pending", "interrupted") or (state == "failed" and self.retry_failed)
+
+
+class _Announcer(logging.Handler):
+    """Tells people, once, what our own code warns of, and notes it in the events; Ray's log has it too."""
+
+    def __init__(self, events: EventLog) -> None:
+        super().__init__(logging.WARNING)
+        self.say: Callable[[str], None] | None = None
+        self._events = events
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Tell a warning. Called in any thread."""
+        self.announce(record.getMessage(), level=record.levelname.lower())
+
+    def announce(self, message: str, *, level: str = "error") -> None:
+        """Tell people something, unless they know it."""
+        if message in self._told:
+            return
+        self._told.add(message)
+        with suppress(OSError):
+            self._events.write(level, message=message)
+        if self.say is not None:
+            self.say(message)
+
+
+def _refresh(view: LiveView) -> None:
+    """Redraw. What cannot be shown must not end what is being trained."""
+    try:
+        view.refresh()
+    except Exception as error:
+        logger.warning("the live view fails: %s: %s", type(error).__name__, error, exc_info=True)

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fake_study
+import pytest
+import yaml
+from fake_study import fake_config, make_study, wait_for
+
+from arena import records
+from arena.clones import clone_folder, clone_job_folder, is_ready
+from arena.jobs import Jobs
+from arena.ledger import read_plan, study_states
+from arena.locks import Lock, LockedError
+from arena.plan import Study
+from arena.records import Outcome, read_outcome, write_outcome
+from arena.schedule import Schedule, Waiting
+from arena.study_files import DRIVER_LOCK, EventLog, make_study_folder, prepare_trial, write_plan
+from arena.supervisor import Ending, Job, Limits, supervise
+from arena.trial_sheet import read_sheet
+
+FINISHED = Ending("finished")
+ORIGIN = {"versions": {"python": "3"}, "commit": "abc", "dirty": False, "machine": {}, "created": "now"}
+
+
+def waiting(*pairs: tuple[str, str]) -> list[Waiting]:
+    return [Waiting(Job("trial", trial, f"/{trial}"), clone) for trial, clone in pairs]
+
+
+def make_schedule(trials: list[Waiting], ready: set[str]) -> Schedule:
+    return Schedule(trials, lambda trial: Job("clone", trial.clone, f"/{trial.clone}"), ready.__contains__)
+
+
+def names(schedule: Schedule, count: int) -> list[str | None]:
+    jobs = [schedule.next() for _ in range(count)]
+    return [None if job is None else job.name for job in jobs]
+
+
+def test_trials_wait_for_their_clone_which_is_made_once() -> None:
+    schedule = make_schedule(waiting(("a", "X"), ("b", "X"), ("c", "Y"), ("d", "Z")), {"Z"})
+    assert names(schedule, 4) == ["clone X", "clone Y", "trial d", None]
+    assert not schedule.is_finished
+    schedule.ended(Job("clone", "X", "/X"), FINISHED)
+    assert names(schedule, 3) == ["trial a", "trial b", None]
+    schedule.ended(Job("clone", "Y", "/Y"), FINISHED)
+    assert names(schedule, 2) == ["trial c", None]
+    for trial in "abcd":
+        assert not schedule.is_finished
+        assert schedule.ended(Job("trial", trial, ""), FINISHED) == []
+    assert schedule.is_finished
+
+
+def test_without_their_clone_trials_fail_with_its_reason_and_others_go_on() -> None:
+    schedule = make_schedule(waiting(("a", "X"), ("b", "Y"), ("c", "X")), set())
+    assert names(schedule, 2) == ["clone X", "clone Y"]
+    failed = schedule.ended(Job("clone", "X", "/X"), Ending("crashed", "It broke."))
+    assert [job.id for job, _ in failed] == ["a", "c"]
+    assert all("It broke." in reason for _, reason in failed)
+    schedule.ended(Job("clone", "Y", "/Y"), FINISHED)
+    assert names(schedule, 2) == ["trial b", None]
+
+
+def test_a_clone_that_was_stopped_fails_nothing() -> None:
+    schedule = make_schedule(waiting(("a", "X")), set())
+    assert names(schedule, 1) == ["clone X"]
+    schedule.stop()
+    assert schedule.ended(Job("clone", "X", "/X"), Ending("stopped")) == []
+    assert names(schedule, 1) == [None]
+    assert schedule.is_finished
+
+
+def test_a_job_that_loses_its_supervisor_is_given_to_two_others_at_most() -> None:
+    schedule = make_schedule(waiting(("a", "X")), {"X"})
+    outcomes = []
+    for _ in range(3):
+        job = schedule.next()
+        assert job is not None
+        outcomes.append(schedule.lost(job))
+    assert outcomes == [True, True, False]
+    assert schedule.is_finished
+
+
+def make_jobs(study: Study, states: dict[str, str] | None = None) -> Jobs:
+    make_study_folder(study)
+    found = {trial.id: trial.state for trial in study.trials}
+    return Jobs(study, study.trials, found, EventLog(study.folder), ORIGIN, Limits(hang=30, grace=1))
+
+
+def events(study: Study) -> list[tuple[str, ...]]:
+    lines = records.read_lines(study.folder / "events.jsonl").rows
+    return [(line["event"], line.get("trial") or line.get("clone")) for line in lines]
+
+
+def test_a_run_makes_the_clone_and_then_every_trial(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(seed=seed, steps=2) for seed in range(2)])
+    jobs = make_jobs(study)
+    done = []
+    while (job := jobs.take()) is not None:
+        jobs.ended(job, supervise(job))
+        done.append(job.kind)
+    assert done == ["clone", "trial", "trial"]
+    assert jobs.is_finished()
+    assert set(jobs.states.values()) == {"done"}
+    assert study_states(study.folder) == jobs.states
+    clone = study.trials[0].clone
+    assert is_ready(clone_folder(tmp_path, clone))
+    first = study.trials[0].id
+    assert ("clone finished", clone) in events(study)
+    assert ("trial finished", first) in events(study)
+
+
+def test_a_clone_that_cannot_be_made_fails_its_trials_on_file(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(seed=seed, clone_behaviour="crash") for seed in range(2)])
+    jobs = make_jobs(study)
+    clone = jobs.take()
+    assert clone is not None
+    assert jobs.take() is None
+    jobs.ended(clone, supervise(clone))
+    assert jobs.is_finished()
+    for trial in study.trials:
+        outcome = read_outcome(study.trial_folder(trial))
+        assert outcome is not None
+        assert outcome.outcome == "failed"
+        assert "could not be made" in outcome.reason
+        assert "boom" in outcome.reason
+    assert set(study_states(study.folder).values()) == {"failed"}
+
+
+def test_a_lost_supervisor_is_no_failure_until_it_happens_again_and_again(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(steps=2)])
+    clone = clone_folder(tmp_path, study.trials[0].clone)
+    clone.mkdir(parents=True)
+    (clone / "clone.json").write_text('{"value": "0"}')
+    jobs = make_jobs(study)
+    for _ in range(3):
+        job = jobs.take()
+        assert job is not None
+        assert read_outcome(Path(job.folder)) is None
+        jobs.ended(job, None)
+    assert jobs.is_finished()
+    outcome = read_outcome(study.trial_folder(study.trials[0]))
+    assert outcome is not None
+    assert (outcome.outcome, outcome.reason) == ("failed", "Its supervisor was lost.")
+
+
+def test_a_stop_reaches_what_runs_and_what_is_about_to(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(seed=seed, steps=2) for seed in range(3)])
+    jobs = make_jobs(study)
+    clone = jobs.take()
+    assert clone is not None
+    jobs.ended(clone, supervise(clone))
+    first = jobs.take()
+    assert first is not None
+    folder = Path(first.folder)
+    jobs.stop()
+    assert (folder / records.STOP).read_text() == ""
+    assert jobs.take() is None
+    jobs.stop(kill=True)
+    assert (folder / records.STOP).read_text() == records.KILL
+    jobs.ended(first, supervise(first))
+    assert jobs.states[first.id] == "interrupted"
+    jobs.clear_stops()
+    assert not (folder / records.STOP).exists()
+    assert study_states(study.folder)[first.id] == "pending"
+
+
+def test_a_trial_that_is_running_elsewhere_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arena.supervisor._LOCK_WAIT", 0.1)
+    study = make_study(tmp_path, [fake_config(steps=2)])
+    jobs = make_jobs(study)
+    clone = jobs.take()
+    assert clone is not None
+    jobs.ended(clone, supervise(clone))
+    job = jobs.take()
+    assert job is not None
+    lock = Lock(Path(job.folder) / records.LOCK)
+    ending = supervise(job)
+    assert ending.kind == "busy"
+    jobs.ended(job, ending)
+    lock.release()
+    assert jobs.states[job.id] == "running"
+    assert read_outcome(Path(job.folder)) is None
+
+
+@pytest.mark.parametrize("obstacle", ["file", "outcome"])
+def test_a_folder_that_cannot_be_prepared_fails_its_trial_only(tmp_path: Path, obstacle: str) -> None:
+    study = make_study(tmp_path, [fake_config(seed=seed, steps=2) for seed in range(2)])
+    jobs = make_jobs(study)
+    blocked, other = (study.trial_folder(trial) for trial in study.trials)
+    if obstacle == "file":
+        blocked.touch()
+    else:
+        (blocked / records.STOP).mkdir(parents=True)
+    clone = jobs.take()
+    assert clone is not None
+    jobs.ended(clone, supervise(clone))
+    job = jobs.take()
+    assert job is not None
+    assert Path(job.folder) == other.absolute()
+    assert jobs.states[study.trials[0].id] == "failed"
+
+
+def test_a_sheet_keeps_where_it_began_and_notes_where_it_goes_on(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config()])
+    trial = study.trials[0]
+    folder = study.trial_folder(trial)
+    prepare_trial(study, trial, ORIGIN)
+    written = (folder / records.TRIAL).stat().st_mtime_ns
+    prepare_trial(study, trial, {**ORIGIN, "created": "later"})
+    assert (folder / records.TRIAL).stat().st_mtime_ns == written
+    prepare_trial(study, trial, {**ORIGIN, "created": "later", "commit": "def"})
+    prepare_trial(study, trial, {**ORIGIN, "created": "still later", "commit": "def"})
+    sheet = yaml.safe_load((folder / records.TRIAL).read_text())
+    assert sheet["provenance"]["commit"] == "abc"
+    assert [again["commit"] for again in sheet["provenance"]["resumed"]] == ["def"]
+    assert read_sheet(folder).config == trial.config.model_dump(mode="json")
+
+
+def test_preparing_takes_away_what_a_crash_left(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config()])
+    folder = study.trial_folder(study.trials[0])
+    folder.mkdir(parents=True)
+    (folder / records.STOP).touch()
+    (folder / ".outcome.json.abc").touch()
+    prepare_trial(study, study.trials[0], ORIGIN)
+    assert [path.name for path in folder.iterdir()] == [records.TRIAL]
+
+
+def test_a_plan_is_written_with_the_states_of_now(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(seed=seed) for seed in range(2)])
+    make_study_folder(study)
+    write_plan(study, {study.trials[0].id: "done"})
+    plan = read_plan(study.folder)
+    assert [trial["state"] for trial in plan["trials"]] == ["done", "pending"]
+    assert (study.folder / "grid.yaml").read_text() == study.text
+
+
+def test_two_drivers_do_not_run_one_study(tmp_path: Path) -> None:
+    from arena.controller import run_study
+
+    study = make_study(tmp_path, [fake_config()])
+    make_study_folder(study)
+    lock = Lock(study.folder / DRIVER_LOCK)
+    lock.write({"pid": 4711, "host": "elsewhere", "since": "noon"})
+    with pytest.raises(LockedError, match="process 4711 on elsewhere since noon"):
+        run_study(study)
+    lock.release()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:
+    from arena.controller import run_study
+
+    study = make_study(tmp_path, [fake_config()])
+    study.folder.touch()
+    with pytest.raises(OSError, match="faults"):
+        run_study(study)
+
+
+def test_an_event_is_a_line_of_json(tmp_path: Path) -> None:
+    EventLog(tmp_path).write("trial finished", trial="a", reason="ä\n", path=Path("/x"))
+    (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert json.loads(line)["path"] == "/x"
+
+
+def test_done_means_done(tmp_path: Path) -> None:
+    """What has a result is not handed to a supervisor that would run it."""
+    study = make_study(tmp_path, [fake_config(steps=2)])
+    folder = study.trial_folder(study.trials[0])
+    folder.mkdir(parents=True)
+    write_outcome(folder, Outcome("collapsed"))
+    ending = supervise(fake_study.make_job(folder))
+    assert ending.reason == "It had a result already."
+    assert not (folder / records.METRICS).exists()
+    assert not clone_job_folder(tmp_path, study.trials[0].clone).exists()
+    assert wait_for(lambda: read_outcome(folder)).outcome == "collapsed"
