@@ -18,13 +18,13 @@ from arena import experimental_design
 from arena.clones import clone_id
 from arena.combinations import Conflict, conflicts
 from arena.configuration import Base, Composer, Key, Setting, merge
-from arena.grid_file import GROUP_KEYS, Entry, GridFile, PointEntry, Rule, method_choices
+from arena.grid_file import GROUP_KEYS, GridFile, PointEntry, Rule, method_choices
 from arena.identity import TrialConfig, digest
 from arena.labels import differences, point_label, settings_text
 from arena.mistakes import Mistake, explain
 from arena.options import AXES, Catalogue
 from arena.plan import Point
-from arena.sections import Checked, CheckedEnv, Sections, Settings, option_defaults
+from arena.sections import Checked, CheckedEnv, Sections, Settings, blame, option_defaults
 from arena.yaml_source import flatten
 
 OTHER_SECTIONS = tuple(name for name in TrialConfig.model_fields if name not in (*AXES, "seed", "env"))
@@ -170,9 +170,9 @@ class _Maker:
             config = TrialConfig.model_validate({name: section.value for name, section in whole.items()})
         except ValidationError as error:
             for item in error.errors():
-                self._note(point, point.choices, "is_clipping", explain(item))
+                self._note(around, point, tuple(map(str, item["loc"])), explain(item))
             return None
-        if not self._fits(config, point, env, whole):
+        if not self._fits(config, around, point, env, whole):
             return None
         label, methods, described = self.namer.name(around, point, own, shared, whole)
         texts = {name: section.text for name, section in whole.items()}
@@ -206,20 +206,35 @@ class _Maker:
         return excluded
 
     def _fits(
-        self, config: TrialConfig, point: PointEntry, env: CheckedEnv, whole: Mapping[str, Checked]
+        self,
+        config: TrialConfig,
+        around: Surroundings,
+        point: PointEntry,
+        env: CheckedEnv,
+        whole: Mapping[str, Checked],
     ) -> bool:
-        key = (*(whole[name].text for name in (*AXES, "trainer", "env")),)
+        key = tuple(section.text for section in whole.values())
         if key not in self._conflicts:
             data = {axis: entry.option.data for axis, entry in point.choices.items()}
             self._conflicts[key] = conflicts(config, data, has_anchors=env.has_anchors)
         for conflict in self._conflicts[key]:
-            self._note(point, point.choices, conflict.axis, conflict.message)
+            self._note(around, point, conflict.key, conflict.message)
         return not self._conflicts[key]
 
-    def _note(self, point: PointEntry, choices: Mapping[str, Entry], axis: str, message: str) -> None:
-        entry = choices[axis]
-        name, place = (entry.name, entry.place) if entry.name else (point.name, point.place)
-        if not name:
+    def _note(self, around: Surroundings, point: PointEntry, key: Key, message: str) -> None:
+        """Note a mistake at what set the key: a setting, the entry of the axis, the point, or the axes."""
+        section = key[0] if key else ""
+        entry = point.choices.get(section)
+        own = _by_section(point.settings).get(section, ())
+        settings = around.settings(section, (entry.settings if entry else ()) + own)
+        setting = None if entry and len(key) == 1 else blame(settings, key)
+        if setting is not None:
+            name, place = setting.name or ".".join(setting.key), setting.place
+        elif entry and entry.name:
+            name, place = entry.name, entry.place
+        elif point.name:
+            name, place = point.name, point.place
+        else:
             name, place = "axes", self.file.source.place(("axes",))
         self.mistakes[Mistake(place, name, message)] = None
 
@@ -241,9 +256,8 @@ class _Namer:
         listed = [choice.name for choice in file.grid.methods if choice.name in catalogue.methods]
         names = dict.fromkeys([*listed, *catalogue.methods])
         self.methods = {name: method_choices(catalogue.methods[name].point, catalogue) for name in names}
-        self.sections = (
-            Sections()
-        )  # its own: a method that the grid does not run may be wrong under its settings
+        # Their mistakes are passed over: a method that the grid does not run may be wrong under its settings.
+        self.sections = Sections()
         self._tables: dict[Any, dict[str, _Resolved]] = {}
         self.baseline = {axis: catalogue.defaults[axis] for axis in AXES}
         self._names: dict[Any, tuple[str, tuple[str, ...], Point]] = {}
@@ -341,10 +355,6 @@ def _matches(
     given = _parameters(whole[key])
     asked = merge(given, [(tuple(map(str, path)), wanted) for path, wanted in flatten(parameters)])
     return point.choices[key].option.name == name and not differences(asked, given)
-
-
-def _leaves(parameters: Mapping[str, Any]) -> list[tuple[Key, Any]]:
-    return [(tuple(map(str, path)), value) for path, value in flatten(parameters)]
 
 
 def _is_group(setting: Setting) -> bool:

@@ -10,9 +10,9 @@ from arena.identity import TrialConfig
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why a configuration is refused. `axis` is the choice to blame; the message says what to do."""
+    """Why a configuration is refused. `key` is the choice to blame; the message says what to do."""
 
-    axis: str
+    key: tuple[str, ...]
     message: str
 
 
@@ -22,23 +22,40 @@ def conflicts(config: TrialConfig, data: Mapping[str, Sequence[str]], *, has_anc
     data: per axis what its option's function is given (`Option.data`); has_anchors: whether the environment's
     states recur under an anchor (`Environment.has_anchors`).
     """
-    found = []
+    return [*_anchors(config, data, has_anchors=has_anchors), *_trajectories(config), *_backend(config)]
+
+
+def _anchors(config: TrialConfig, data: Mapping[str, Sequence[str]], *, has_anchors: bool) -> list[Conflict]:
+    if has_anchors or "anchors" not in data["advantage"]:
+        return []
     env, advantage = config.env["name"], config.advantage.option
-    if "anchors" in data["advantage"] and not has_anchors:
-        found.append(
-            Conflict(
-                "advantage",
-                f"{advantage} compares states that recur, and those of {env} do not (it has no anchors); "
-                f"leave them apart: `exclude: [{{env: {env}, advantage: {advantage}}}]`",
-            )
-        )
-    clipping = config.is_clipping
-    if clipping.parameters.get("unit") == "trajectory" and config.trainer.shuffle != "trajectories":
-        found.append(
-            Conflict(
-                "is_clipping",
-                f"{clipping.option} with `unit: trajectory` needs whole trajectories in a mini-batch, and "
-                f"`trainer.shuffle` is {config.trainer.shuffle}; set `trainer.shuffle: trajectories`",
-            )
-        )
+    message = (
+        f"{advantage} compares states that recur, and those of {env} do not (it has no anchors); "
+        f"leave them apart: `exclude: [{{env: {env}, advantage: {advantage}}}]`"
+    )
+    return [Conflict(("advantage",), message)]
+
+
+def _trajectories(config: TrialConfig) -> list[Conflict]:
+    clipping, shuffle = config.is_clipping, config.trainer.shuffle
+    if clipping.parameters.get("unit") != "trajectory" or shuffle == "trajectories":
+        return []
+    message = (
+        f"{clipping.option} with `unit: trajectory` needs whole trajectories in a mini-batch, and "
+        f"`trainer.shuffle` is {shuffle}; set `trainer.shuffle: trajectories`"
+    )
+    return [Conflict(("is_clipping", "unit"), message)]
+
+
+def _backend(config: TrialConfig) -> list[Conflict]:
+    """What the back-end would pass over in silence."""
+    if config.backend != "native":
+        return []
+    found = []
+    if config.rows != "turn":
+        message = f"the native back-end trains on rows of one turn, not on `{config.rows}`; use `rows: turn`"
+        found.append(Conflict(("rows",), message))
+    if config.model.path is not None:
+        message = "the native back-end builds its own model; remove the key or write null"
+        found.append(Conflict(("model", "path"), message))
     return found

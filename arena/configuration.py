@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from arena.identity import TrialConfig, canonical_json
-from arena.mistakes import Place
+from arena.mistakes import Mistake, MistakesError, Place, unknown
 from arena.options import AXES, Catalogue
 
 Key = tuple[str, ...]
@@ -84,13 +84,28 @@ class Composer:
             composed = compose("config", overrides=overrides)
         values: Any = OmegaConf.to_container(composed, resolve=True)
         sections = {key: value for key, value in values.items() if key not in (*AXES, *NOT_SECTIONS)}
+        self._check_names(sections, values["options"])
         return Base(
             env=names["env"],
             sections=sections,
-            options=values.get("options") or {},
+            options=values["options"],
             resources=values["resources"],
             cost=values["cost"],
         )
+
+    def _check_names(self, sections: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuse what our own files set and nothing would read. Values are checked with those of a grid."""
+        known = set(TrialConfig.model_fields) - {"seed", *AXES}
+        mistakes = [unknown("section", name, known) for name in sections if name not in known]
+        for axis, named in options.items():
+            if axis not in AXES:
+                mistakes.append(unknown("axis", axis, AXES, plural="axes"))
+                continue
+            there = self.catalogue.names(axis)
+            mistakes += [unknown("option", name, there) for name in named if name not in there]
+        if mistakes:
+            place = Place(self.catalogue.folder.name)
+            raise MistakesError(Mistake(place, "", message) for message in mistakes)
 
 
 @cache

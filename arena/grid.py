@@ -46,8 +46,8 @@ class Choice(Strict):
 class ResourcesSection(Strict):
     """What one trial is given."""
 
-    cpus: Positive = 1
-    gpus: NonNegative = 0
+    cpus: Positive | None = None
+    gpus: NonNegative | None = None
 
 
 class BudgetSection(Strict):
@@ -91,8 +91,8 @@ class Grid(Strict):
     """Where it runs: laptop, gpu or cluster; auto is gpu where there is one, else laptop."""
     overrides: dict[str, Any] = {}
     """Configuration keys set for every trial: {trainer.steps: 60}."""
-    resources: ResourcesSection | None = None
-    """What one trial is given; the profile says when absent."""
+    resources: ResourcesSection = ResourcesSection()
+    """What one trial is given; what is absent is as the profile says."""
     budget: BudgetSection = BudgetSection()
     """The most it may cost."""
     collapse: dict[str, Any] = {}

@@ -32,11 +32,10 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class PointEntry:
-    """A point: per axis an entry, and what a named method sets beside them. `method`: where it started."""
+    """A point: per axis an entry, and what a named method sets beside them."""
 
     choices: Mapping[str, Entry]
     settings: tuple[Setting, ...] = ()
-    method: str | None = None
     name: str = ""
     place: Place = Place("")  # noqa: RUF009 (frozen)
 
@@ -298,7 +297,7 @@ class _Reader:
             self._note_setting(groups[0], "the same for all methods; use `overrides` or `sweep`")
             return
         choices = method_choices(methods[choice.name].point, self.catalogue)
-        self.file.points.append(PointEntry(choices, tuple(settings), choice.name, dotted(path), place))
+        self.file.points.append(PointEntry(choices, tuple(settings), dotted(path), place))
 
     def _settings(self, leaf: Path_, value: Any, path: Path_, place: Place | None = None) -> list[Setting]:
         """The setting of a key, none when it cannot be set. A mapping sets each of its leaves."""

@@ -87,9 +87,9 @@ def _profile(file: GridFile, folder: Path, catalogue: Catalogue) -> str:
 
 def _trials(file: GridFile, folder: Path, cells: Iterable[Cell]) -> tuple[PlannedTrial, ...]:
     """All trials, seed by seed: a part of a study is a whole picture."""
-    given = file.grid.resources
+    given = file.grid.resources.model_dump(exclude_none=True)
     known = _known(folder)
-    placed = [(cell, Resources(**(given.model_dump() if given else cell.base.resources))) for cell in cells]
+    placed = [(cell, Resources(**{**cell.base.resources, **given})) for cell in cells]
     return tuple(
         PlannedTrial(
             id=name,

@@ -191,7 +191,15 @@ BAD = {
     ),
     "trajectories without their rows": (
         "name: a\naxes: {is_clipping: [{sequence: {unit: trajectory}}]}\n",
-        "g.yaml:2:22: axes.is_clipping.0: sequence with `unit: trajectory` needs whole trajectories",
+        "g.yaml:2:40: axes.is_clipping.0.sequence.unit: sequence with `unit: trajectory` needs",
+    ),
+    "rows that the back-end would pass over": (
+        "name: a\nmethods: [GRPO, {GSPO: {rows: transcript}}]\n",
+        "g.yaml:2:31: methods.1.GSPO.rows: the native back-end trains on rows of one turn",
+    ),
+    "a model that the back-end would pass over": (
+        "name: a\nsweep: {model.path: [null, somewhere/else]}\n",
+        "g.yaml:2:28: sweep.model.path.1: the native back-end builds its own model; remove the",
     ),
     "empty sweep": (
         "name: a\nsweep: {trainer.steps: []}\n",

@@ -256,6 +256,30 @@ def test_step_advantages_without_anchors_are_refused_with_a_rule_that_works(plan
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("trainr: {steps: 3}", "conf: unknown section 'trainr'; did you mean 'trainer'?"),
+        ("options: {clip: {token: {hi: 1}}}", "conf: unknown axis 'clip'"),
+        ("options: {is_clipping: {tokn: {hi: 1}}}", "conf: unknown option 'tokn'; did you mean 'token'?"),
+        (
+            "options: {is_clipping: {token: {high: 1}}}",
+            "conf/is_clipping/token.yaml: is_clipping.high: unknown key",
+        ),
+        (
+            "trainer: {steps: -3}",
+            "conf (trainer of sokoban): trainer.steps: should be greater than or equal to 1",
+        ),
+    ],
+)
+def test_our_own_files_are_checked_too(plan: Plan, conf: Path, text: str, message: str) -> None:
+    (conf / "preset" / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
+    with pytest.raises(MistakesError) as caught:
+        plan("preset=mine", conf=conf)
+    (mistake,) = caught.value.mistakes
+    assert str(mistake).startswith(message)
+
+
 def test_an_environment_that_cannot_run_here_is_planned_as_unavailable(plan: Plan, conf: Path) -> None:
     study = plan(conf=conf, envs=["sokoban", "absent"])
     assert [(trial.env, trial.state) for trial in study.trials] == [
@@ -288,7 +312,7 @@ def test_the_profile_gives_resources_and_no_other_identity(plan: Plan) -> None:
     assert (laptop.config.model.device, gpu.config.model.device) == ("cpu", "cuda")
     assert laptop.id == gpu.id
     (shared,) = plan("resources.gpus=0.25", profile="gpu").trials
-    assert (shared.resources.cpus, shared.resources.gpus) == (1, 0.25)
+    assert (shared.resources.cpus, shared.resources.gpus) == (2, 0.25)
 
 
 def test_an_automatic_profile_stays_what_it_was_when_the_study_ran(plan: Plan, tmp_path: Path) -> None:
