@@ -195,7 +195,7 @@ def _what_happened(study: Study, cells: Sequence[Cell], drawn: Sequence[Drawn]) 
         if len(bad) > MOST_ROWS:
             blocks.append(f"{len(bad) - MOST_ROWS} more are in [trials.csv](trials.csv).")
     elif any(trial.has_result for trial in study.trials):
-        blocks.append("No trial collapsed or diverged.")
+        blocks.append("No trial with a result collapsed or diverged.")
     changed = [trial for trial in study.trials if trial.has_result and trial.verdict.outcome != trial.status]
     if changed:
         ids = listing([code(trial.id) for trial in changed], MOST_ROWS)

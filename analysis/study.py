@@ -204,13 +204,16 @@ def metric_frame(rows: list[dict[str, Any]], kind: str) -> pd.DataFrame:
     """Metrics of one kind of row as floats, indexed by step; NaN where a row lacks a metric."""
     chosen = [row for row in rows if row.get("kind") == kind]
     names = dict.fromkeys(name for row in chosen for name in row if name not in ("step", "kind"))
-    columns = {name: np.full(len(chosen), np.nan) for name in names}
-    for k, row in enumerate(chosen):
-        for name, value in row.items():
-            if name in columns:
-                found = value if type(value) is float else number(value)
-                columns[name][k] = math.nan if found is None else found
+    columns = {name: _floats([row.get(name) for row in chosen]) for name in names}
     return pd.DataFrame(columns, index=pd.Index([row["step"] for row in chosen], name="step", dtype=int))
+
+
+def _floats(values: list[Any]) -> np.ndarray:
+    """Recorded values as floats, NaN for what is no number."""
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError):
+        return np.array([math.nan if (found := number(value)) is None else found for value in values])
 
 
 def read_histograms(path: Path, name: str) -> Histograms | None:
