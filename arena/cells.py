@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from arena import experimental_design
 from arena.clones import clone_id
-from arena.combinations import Conflict, conflicts
+from arena.combinations import conflicts
 from arena.configuration import Base, Composer, Key, Setting, merge
 from arena.grid_file import GROUP_KEYS, GridFile, PointEntry, Rule, method_choices
 from arena.identity import TrialConfig, digest
@@ -88,7 +88,6 @@ class _Maker:
         self.mistakes: dict[Mistake, None] = {}
         self.namer = _Namer(file, catalogue)
         self.removed: dict[Rule, int] = dict.fromkeys(file.rules, 0)
-        self._conflicts: dict[tuple[str, ...], list[Conflict]] = {}
         self._clones: dict[tuple[Any, ...], str] = {}
 
     def make(self) -> list[Cell]:
@@ -172,7 +171,7 @@ class _Maker:
             for item in error.errors():
                 self._note(around, point, tuple(map(str, item["loc"])), explain(item))
             return None
-        if not self._fits(config, around, point, env, whole):
+        if not self._fits(config, around, point, env):
             return None
         label, methods, described = self.namer.name(around, point, own, shared, whole)
         texts = {name: section.text for name, section in whole.items()}
@@ -205,21 +204,12 @@ class _Maker:
                 excluded = True
         return excluded
 
-    def _fits(
-        self,
-        config: TrialConfig,
-        around: Surroundings,
-        point: PointEntry,
-        env: CheckedEnv,
-        whole: Mapping[str, Checked],
-    ) -> bool:
-        key = tuple(section.text for section in whole.values())
-        if key not in self._conflicts:
-            data = {axis: entry.option.data for axis, entry in point.choices.items()}
-            self._conflicts[key] = conflicts(config, data, has_anchors=env.has_anchors)
-        for conflict in self._conflicts[key]:
+    def _fits(self, config: TrialConfig, around: Surroundings, point: PointEntry, env: CheckedEnv) -> bool:
+        data = {axis: entry.option.data for axis, entry in point.choices.items()}
+        found = conflicts(config, data, has_anchors=env.has_anchors)
+        for conflict in found:
             self._note(around, point, conflict.key, conflict.message)
-        return not self._conflicts[key]
+        return not found
 
     def _note(self, around: Surroundings, point: PointEntry, key: Key, message: str) -> None:
         """Note a mistake at what set the key: a setting, the entry of the axis, the point, or the axes."""
