@@ -1,0 +1,1 @@
+"""Tool-integrated maths: problems, Python in a sandbox, graded answers."""
