@@ -112,7 +112,7 @@ class Tracker:
         else:
             self._thread.join(timeout)
             if self._thread.is_alive():
-                logger.warning("MLflow is not up to date: the last sync took over %.0f s", timeout)
+                logger.warning("MLflow is behind after %.0f s of waiting: `arena sync` catches up", timeout)
                 return self.last
         self.release()
         return self.last
@@ -178,7 +178,8 @@ class Tracker:
     def _connect(self) -> StudyWriter:
         client, experiment = open_experiment(self.studies, self.uri, self.study.name)
         writer = StudyWriter(client, experiment, self.study)
-        writer.write_question(_question(self.study))
+        question, axes = _plan(self.study)
+        writer.describe(question, axes)
         # What an earlier writer did not get to say of its cells is not known.
         self._stale_cells.update(writer.cells)
         return writer
@@ -238,12 +239,13 @@ def sync_study(folder: Path, uri: str | None = None) -> SyncResult:
     return result
 
 
-def _question(study: Path) -> str:
+def _plan(study: Path) -> tuple[str, list[str]]:
+    """The question and the axes of the last plan, nothing where there is none."""
     try:
         plan = json.loads((study / "plan.json").read_text(encoding="utf-8"))
-        return str(plan["question"] or "")
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        return str(plan.get("question") or ""), list(plan.get("axes") or ())
+    except (OSError, ValueError, AttributeError):
+        return "", []
 
 
 def _one_line(error: BaseException) -> str:

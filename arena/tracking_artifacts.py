@@ -66,13 +66,16 @@ def draw_heat_map(quantity: str, splits: Mapping[str, Sequence[Mapping[str, Any]
     """Steps across, the quantity upwards, colour the share of values in a bin (log); one panel a split."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    # No pyplot: this runs in a thread beside whatever the process draws.
-    figure = Figure(figsize=(5.2 * len(splits), 3.6), dpi=110, layout="constrained")
+    # No pyplot: this runs in a thread beside whatever the process draws. No layout engine either: it would
+    # draw everything twice, and the driver shares its cores with trials.
+    count = len(splits)
+    figure = Figure(figsize=(1.6 + 4.4 * count, 3.6), dpi=100)
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
+    left, right = 0.7 / figure.get_figwidth(), 1 - 1.1 / figure.get_figwidth()
+    grid = {"left": left, "right": right, "bottom": 0.14, "top": 0.9, "wspace": 0.06}
+    axes = figure.subplots(1, count, sharey=True, squeeze=False, gridspec_kw=grid)[0]
     for axis, (split, rows) in zip(axes, sorted(splits.items(), reverse=True), strict=True):
         # The bins are fixed per study; a record with other bins has no place in this picture.
         edges = np.asarray(rows[-1]["edges"], dtype=float)
@@ -81,14 +84,16 @@ def draw_heat_map(quantity: str, splits: Mapping[str, Sequence[Mapping[str, Any]
         counts = np.asarray([row["counts"] for row in drawn], dtype=float)
         totals = counts.sum(1) + np.asarray([row.get("exact", 0) for row in drawn], dtype=float)
         shares = np.divide(counts, totals[:, None], out=np.zeros_like(counts), where=totals[:, None] > 0)
-        shown = np.ma.masked_less_equal(shares, 0)
-        mesh = axis.pcolormesh(
-            _borders(steps), edges, shown.T, norm=LogNorm(1e-4, 1), cmap="viridis", rasterized=True
-        )
+        with np.errstate(divide="ignore"):
+            shown = np.ma.masked_invalid(np.log10(shares))
+        mesh = axis.pcolormesh(_borders(steps), edges, shown.T, vmin=-4, vmax=0, cmap="viridis")
         axis.set_title(SPLIT_TITLES.get(split, split), fontsize=10)
         axis.set_xlabel("step")
     axes[0].set_ylabel(quantity.replace("_", " "))
-    figure.colorbar(mesh, ax=list(axes), label="share of values in the bin")
+    bar = figure.add_axes((right + 0.2 / figure.get_figwidth(), 0.14, 0.15 / figure.get_figwidth(), 0.76))
+    shares_shown = {-4: "0.01%", -3: "0.1%", -2: "1%", -1: "10%", 0: "100%"}
+    figure.colorbar(mesh, cax=bar, ticks=list(shares_shown)).ax.set_yticklabels(list(shares_shown.values()))
+    bar.set_title("share", fontsize=9)
     figure.savefig(path)
 
 

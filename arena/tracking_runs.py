@@ -38,6 +38,9 @@ LONGEST_TAG, LONGEST_PARAMETER, LONGEST_KEY = 5_000, 6_000, 250
 MEASURED = {"train": "time/step", "eval": "time/evaluation"}
 """The metric that says how many seconds a row of each kind stands for."""
 
+SUMMARY_DIGITS = 4
+"""Of the numbers that sum up: the page shows every digit there is."""
+
 _NOT_IN_KEYS = re.compile(r"[^\w\-. /:]")
 
 
@@ -87,7 +90,16 @@ def trial_tags(sheet: TrialSheet, study: str, outcome: Outcome | None, status: S
     if outcome.warnings:
         warnings = (f"{warning['name']} at {warning['step']}" for warning in outcome.warnings)
         tags["warnings"] = ", ".join(warnings)[:LONGEST_TAG]
-    return tags
+    return tags | {NOTE: _trial_note(tags)}
+
+
+def _trial_note(tags: Mapping[str, str]) -> str:
+    """What the page shows as the description of a trial that ended."""
+    head = f"**{tags['outcome']}**" + (f", {tags['learned']}" if "learned" in tags else "")
+    parts = [head, tags.get("reason", "")]
+    if "warnings" in tags:
+        parts.append(f"Early warnings: {tags['warnings']}.")
+    return "\n\n".join(part for part in parts if part)[:LONGEST_TAG]
 
 
 def trial_status(outcome: Outcome | None, *, running: bool, begun: bool) -> Status:
@@ -137,7 +149,7 @@ def verdict_metrics(
         "final/onset": outcome.onset,
         "final/steps": outcome.step,
     }
-    return {name: float(value) for name, value in found.items() if value is not None}
+    return {name: round(float(value), SUMMARY_DIGITS) for name, value in found.items() if value is not None}
 
 
 def created(sheet: TrialSheet) -> float | None:
@@ -185,13 +197,15 @@ def cell_summary(members: Sequence[Member]) -> tuple[dict[str, float], str]:
     if len(successes) > 1:
         metrics["final/success_std"] = stdev(successes)
     words = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    return metrics, words
+    return {name: round(value, SUMMARY_DIGITS) for name, value in metrics.items()}, words
 
 
 def report_note(report: str, limit: int = LONGEST_TAG) -> str:
     """The beginning of a report, in whole paragraphs and without pictures, for the description in the UI."""
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", report)
     text = re.sub(r"<(picture|img)\b.*?(</picture>|>)", "", text, flags=re.DOTALL)
+    # The page puts the experiment's name above it already.
+    text = re.sub(r"\A\s*# .*", "", text)
     text = re.sub(r"\n{3,}", "\n\n", text).strip()
     if len(text) <= limit:
         return text

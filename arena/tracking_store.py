@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +23,7 @@ DATABASE = "mlflow.db"
 ARTIFACTS = "mlflow-artifacts"
 
 _MIGRATION_SECONDS = 60.0
+_SERVER_END_SECONDS = 3.0
 
 ENVIRONMENT = {
     # No call to anyone but the tracking server.
@@ -98,6 +101,10 @@ def _experiment(client: Any, name: str, location: str | None) -> str:
     return str(experiment.experiment_id)
 
 
+_START_PAGE = "#/experiments?workflowType=machine_learning"
+"""Without the type the page starts out with what is for language-model applications, not for training."""
+
+
 class PortInUseError(RuntimeError):
     """The port for the web page is taken."""
 
@@ -109,6 +116,8 @@ def ui_command(studies: Path, uri: str, port: int, host: str) -> list[str]:
         *("--backend-store-uri", uri),
         *("--default-artifact-root", (studies.resolve() / ARTIFACTS).as_uri()),
         *("--host", host, "--port", str(port), "--workers", "1"),
+        # Not a line for every picture of every page.
+        *("--uvicorn-opts", "--log-level warning"),
     ]
 
 
@@ -117,9 +126,9 @@ def serve_ui(
 ) -> int:
     """Serve the MLflow pages of `studies` until interrupted; returns the server's exit code, 0 after Ctrl-C.
 
-    announce: is told what the reader should know (the address). Raises PortInUseError when something listens
-    on the port already, and FileNotFoundError when there is no store to show. When MLFLOW_TRACKING_URI
-    names a server there is nothing to serve: its address is announced.
+    Called from the main thread. announce: is told what the reader should know (the address). Raises
+    PortInUseError when something listens on the port already, and FileNotFoundError when there is no store to
+    show. When MLFLOW_TRACKING_URI names a server there is nothing to serve: its address is announced.
     """
     say = announce or logging.getLogger(__name__).info
     uri = store_uri(studies)
@@ -132,18 +141,28 @@ def serve_ui(
         )
     _check_port(host, port)
     environment = dict(os.environ)
-    # The server's own messages are wanted here, and it runs no jobs for us.
     prepare_environment(environment)
-    environment["MLFLOW_CONFIGURE_LOGGING"] = "true"
     environment.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    say(f"MLflow: http://{host}:{port}  (Ctrl-C ends it)")
-    process = subprocess.Popen(ui_command(studies, uri, port, host), env=environment)
+    environment.setdefault("PYTHONWARNINGS", "ignore")
+    say(f"MLflow: http://{host}:{port}/{_START_PAGE} (Ctrl-C ends it)")
+    # A group of its own: the server has children too, and all of them end with this call.
+    process = subprocess.Popen(ui_command(studies, uri, port, host), env=environment, start_new_session=True)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return process.wait()
     except KeyboardInterrupt:
-        process.terminate()
-        process.wait()
         return 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _end_group(process)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    for name in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, name)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SERVER_END_SECONDS)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -17,6 +17,7 @@ from arena import tracking_runs as runs
 from arena.records import METRICS, TRIAL, Outcome, read_lines, read_outcome
 from arena.tail import Position, Tail
 from arena.tracking_artifacts import write_trial_artifacts
+from arena.tracking_views import GROUP, view_tags
 from arena.trial_sheet import TrialSheet
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,8 @@ class StudyWriter:
             trial = self._trials[sheet.trial] = _Trial(run, Tail(folder / METRICS), 0.0)
             chunk = trial.tail.read()
         status = runs.trial_status(outcome, running=running, begun=trial.tail.position.offset > 0)
-        tags = runs.trial_tags(sheet, self.study.name, outcome, status) | {runs.NAME: name}
+        tags = runs.trial_tags(sheet, self.study.name, outcome, status)
+        tags |= {runs.NAME: name, GROUP: parent_name}
         found, elapsed = runs.points(chunk.rows, trial.run.start, trial.elapsed)
         position = {runs.POSITION: trial.tail.position.dumps(), runs.ELAPSED: f"{elapsed:.3f}"}
         changed = self._send(trial.run, found, tags | position)
@@ -147,18 +149,21 @@ class StudyWriter:
                 ends.append(trial.end)
         metrics, words = runs.cell_summary(members)
         changed = {key: value for key, value in metrics.items() if run.metrics.get(key) != value}
-        finished = int(metrics["final/seeds"])
-        found = [runs.Point(key, value, int(max(ends) * 1000), finished) for key, value in changed.items()]
-        self._send(run, found, {"outcomes": words, runs.NAME: name})
+        self._send(run, _summary_points(changed), {"outcomes": words, runs.NAME: name})
         run.metrics |= metrics
         self._set_status(run, runs.cell_status(members), max(ends))
 
-    def write_question(self, question: str) -> None:
-        """Describe the experiment by the study's question; a report later takes its place."""
-        # Without its kind the UI asks every reader whether these are language-model applications.
-        self.client.set_experiment_tag(self.experiment, runs.KIND, "custom_model_development")
-        if question and self._report is None:
-            self.client.set_experiment_tag(self.experiment, runs.NOTE, question)
+    def describe(self, question: str, axes: Sequence[str]) -> None:
+        """Describe the experiment by the study's question, until a report takes its place, and by its views.
+
+        What is there already stays: people edit descriptions and views.
+        """
+        # Without its kind the page asks every reader whether these are language-model applications.
+        wanted = {runs.KIND: "custom_model_development", runs.NOTE: question, **view_tags(axes)}
+        present = self.client.get_experiment(self.experiment).tags
+        for key, value in wanted.items():
+            if value and key not in present:
+                self.client.set_experiment_tag(self.experiment, key, value)
 
     def write_report(self) -> Written:
         """Attach the study's report, if there is one that is not attached yet."""
@@ -199,12 +204,8 @@ class StudyWriter:
                 # A record this version cannot make sense of; what there is is worth showing all the same.
                 written.problems.append(f"{sheet.trial}: not all of its artifacts could be made: {error!r}")
             self.client.log_artifacts(run.id, target)
-        found = [
-            runs.Point(key, value, int(trial.end * 1000), outcome.step)
-            for key, value in metrics.items()
-            if run.metrics.get(key) != value
-        ]
-        self._send(run, found, {runs.UPLOADED: digest})
+        changed = {key: value for key, value in metrics.items() if run.metrics.get(key) != value}
+        self._send(run, _summary_points(changed), {runs.UPLOADED: digest})
         run.metrics |= metrics
         return written
 
@@ -312,6 +313,12 @@ class StudyWriter:
         if not position.offset or runs.TRIAL not in run.tags or runs.ORIGIN not in run.tags:
             return False
         return Tail(self._folder(run.tags[runs.TRIAL]) / METRICS, position).holds()
+
+
+def _summary_points(metrics: Mapping[str, float]) -> list[runs.Point]:
+    """Numbers that sum a run up: no curves, so of step 0, and of now, so that the last word counts."""
+    now = int(time.time() * 1000)
+    return [runs.Point(key, value, now, 0) for key, value in metrics.items()]
 
 
 def _stored(run: Any) -> _Run:

@@ -24,7 +24,14 @@ class HandmadeStudy:
         names = [*self.trials, *(f"planned{i}-s0" for i in range(trials))][:trials]
         listed = [{"id": name, "label": "GRPO", "env": "sokoban", "seed": 0} for name in names]
         (self.folder / "plan.json").write_text(
-            json.dumps({"study": self.folder.name, "question": question, "trials": listed})
+            json.dumps(
+                {
+                    "study": self.folder.name,
+                    "question": question,
+                    "axes": {"is_clipping": ["cispo(hi=4)"], "advantage": ["grpo"]},
+                    "trials": listed,
+                }
+            )
         )
 
     @property

@@ -8,10 +8,15 @@ import os
 import shutil
 import socket
 import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 
 from arena.locks import Lock
@@ -159,12 +164,23 @@ def test_a_study_becomes_an_experiment_and_syncing_again_adds_nothing(study) -> 
     cell = runs["SAMPO · sokoban"]
     assert sorted(cell["outcomes"].split(", ")) == ["1 collapsed", "1 stable"]
     # The trial that collapsed ended at 0.0, the other at 0.8.
-    assert curve(study, "SAMPO · sokoban", "final/success") == [(2, pytest.approx(0.4))]
-    assert curve(study, "SAMPO · sokoban", "seeds/collapsed") == [(2, 1.0)]
+    assert curve(study, "SAMPO · sokoban", "final/success") == [(0, pytest.approx(0.4))]
+    assert curve(study, "SAMPO · sokoban", "seeds/collapsed") == [(0, 1.0)]
 
-    assert runs["report"]["mlflow.note.content"] == "# tried\n\nSAMPO held."
+    assert runs["report"]["mlflow.note.content"] == "SAMPO held."
     note = query(study, "select value from experiment_tags where key = 'mlflow.note.content'")
-    assert note == [("# tried\n\nSAMPO held.",)]
+    assert note == [("SAMPO held.",)]
+
+
+def test_saved_views_name_only_columns_that_exist(study) -> None:
+    sync_study(study.folder)
+    tags = {f"tags.`{key}`" for (key,) in query(study, "select distinct key from tags")}
+    metrics = {f"metrics.`{key}`" for (key,) in query(study, "select distinct key from metrics")}
+    stored = query(study, "select value from experiment_tags where key like 'mlflow.sharedViewState.%'")
+    states = [json.loads(json.loads(value)["state"]) for (value,) in stored]
+    assert len(states) == 4
+    assert {column for state in states for column in state["selectedColumns"]} <= tags | metrics
+    assert "tags.`is_clipping`" in states[0]["selectedColumns"]
 
 
 def test_artifacts_lie_beside_the_studies(study) -> None:
@@ -327,3 +343,35 @@ def test_the_page_says_when_its_port_is_taken_or_nothing_is_to_be_shown(tmp_path
     said: list[str] = []
     assert serve_ui(tmp_path, 0, announce=said.append) == 0
     assert "http://tracking.example:5000" in said[0]
+
+
+@pytest.mark.slow
+def test_the_page_is_served_and_nothing_of_it_outlives_its_end(study, tmp_path) -> None:
+    sync_study(study.folder)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = (
+        "import pathlib, sys; from arena.tracking import serve_ui;"
+        f"sys.exit(serve_ui(pathlib.Path({str(study.folder.parent)!r}), {port}))"
+    )
+    served = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        page = fetch(f"http://127.0.0.1:{port}/", served)
+        assert b"MLflow" in page
+        children = psutil.Process(served.pid).children(recursive=True)
+        assert children
+    finally:
+        served.terminate()
+    assert served.wait(30) == 0
+    assert psutil.wait_procs(children, timeout=10)[1] == []
+
+
+def fetch(url: str, process: subprocess.Popen) -> bytes:
+    while process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return answer.read()
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"the server ended with {process.returncode}")
