@@ -46,7 +46,8 @@ def views(axes: Sequence[str]) -> tuple[View, ...]:
         View("trials", "tags.kind = 'trial'", success, (*trial, "tags.`seed`", *options)),
         View(
             "collapsed and diverged",
-            "tags.kind = 'trial' AND tags.outcome IN ('collapsed', 'diverged')",
+            # A search knows neither OR nor IN for tags; those two are the outcomes with an onset.
+            "tags.kind = 'trial' AND tags.onset LIKE '%'",
             "attributes.start_time",
             (*trial, "tags.`warnings`", "tags.`reason`"),
         ),

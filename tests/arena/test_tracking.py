@@ -22,6 +22,7 @@ import pytest
 from arena.locks import Lock
 from arena.tracking import PortInUseError, Tracker, serve_ui, sync_study
 from arena.tracking_store import default_uri, open_experiment
+from arena.tracking_views import views
 
 
 def database(folder: Path) -> Path:
@@ -181,6 +182,27 @@ def test_saved_views_name_only_columns_that_exist(study) -> None:
     assert len(states) == 4
     assert {column for state in states for column in state["selectedColumns"]} <= tags | metrics
     assert "tags.`is_clipping`" in states[0]["selectedColumns"]
+
+
+def test_the_searches_we_recommend_find_what_they_say(study) -> None:
+    sync_study(study.folder)
+    client, experiment = open_experiment(study.folder.parent, default_uri(study.folder.parent), "tried")
+    found = {
+        view.name: sorted(run.info.run_name for run in client.search_runs([experiment], view.runs))
+        for view in views(["is_clipping"])
+    }
+    trials = ["GRPO · sokoban · s0", "SAMPO · sokoban · s0", "SAMPO · sokoban · s1"]
+    assert found == {
+        "methods": ["GRPO · sokoban", "SAMPO · sokoban"],
+        "trials": trials,
+        "collapsed and diverged": ["SAMPO · sokoban · s1"],
+        "means over seeds (charts)": trials,
+    }
+    page = Path(__file__).parents[2] / "docs" / "mlflow.md"
+    examples = [line.strip() for line in page.read_text().splitlines() if line.startswith("    tags.")]
+    assert examples
+    for example in examples:
+        client.search_runs([experiment], example)
 
 
 def test_artifacts_lie_beside_the_studies(study) -> None:
