@@ -64,7 +64,6 @@ class Examples:
 def encode_demonstrations(
     demonstrations: Sequence[Demonstration],
     prompter: Prompter,
-    encode_response: Callable[[str], list[int]],
     *,
     max_tokens: int,
 ) -> Examples:
@@ -76,7 +75,7 @@ def encode_demonstrations(
     prompts, responses, prompt_id = [], [], []
     for demonstration in demonstrations:
         text = prompter.text(demonstration.history, demonstration.observation)
-        response = encode_response(demonstration.response)
+        response = prompter.policy.encode_response(demonstration.response)
         if len(response) > max_tokens:
             raise CloningError(
                 f"an expert's response has {len(response)} tokens, but prompt.max_response_tokens is "

@@ -32,8 +32,26 @@ class OptionConfig(BaseModel):
         return dict(self.model_extra or {})
 
 
+class LoRAConfig(Section):
+    """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685): what is trained instead of the whole model.
+
+    targets: names of the layers that get one; None: every linear layer but the output head. alpha / rank
+    scales what they add.
+    """
+
+    rank: Count = 16
+    alpha: Positive = 32.0
+    targets: tuple[str, ...] | None = None
+
+
 class ModelConfig(Section):
-    """The policy. `tiny` is built here; `path` names any transformers causal LM instead."""
+    """The policy. `tiny` is built here; `path` is a folder or name of a transformers causal LM instead.
+
+    hidden, layers, heads, intermediate, max_positions: sizes of the tiny policy.
+    lora: train adapters alone, with `path` only.
+    dtype: of the arithmetic; weights that are trained are kept in float32.
+    device: auto is a GPU where there is one.
+    """
 
     name: str = "tiny"
     path: str | None = None
@@ -42,6 +60,7 @@ class ModelConfig(Section):
     heads: Count = 2
     intermediate: Count = 176
     max_positions: Count = 512
+    lora: LoRAConfig | None = None
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
@@ -51,6 +70,18 @@ class ModelConfig(Section):
             raise ValueError(
                 f"hidden ({self.hidden}) must be a multiple of heads ({self.heads}) with an even quotient"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _of_a_language_model(self) -> ModelConfig:
+        if self.path is None:
+            if self.name == "language_model":
+                raise ValueError("set path to the folder or name of a transformers model")
+            given = [
+                name for name, value in (("lora", self.lora), ("dtype", self.dtype == "bfloat16")) if value
+            ]
+            if given:
+                raise ValueError(f"{given[0]} is for a language model: set model.path to its folder or name")
         return self
 
 

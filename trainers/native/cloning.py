@@ -1,4 +1,4 @@
-"""Making a clone: the tiny policy, from random weights to a mediocre imitator of the expert."""
+"""Making a clone: a policy, from random or pretrained weights to a mediocre imitator of the expert."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from envs.prompts import FORMAT_WORDS
 from envs.registry import load_environment
 from trainers.behavior_cloning import encode_demonstrations, imitate
 from trainers.config import TrainingConfig, clone_sections
-from trainers.native.policy import TinyPolicy
-from trainers.native.tokenizer import WordTokenizer
-from trainers.randomness import stream_seed, torch_generator
+from trainers.native.policies import new_policy
+from trainers.randomness import stream_seed
 from trainers.rollout import Prompter
 
 
@@ -26,10 +24,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
     began = time.perf_counter()
     environment, env_config = load_environment(config.env)
     cloning = config.cloning
-    tokenizer = WordTokenizer.from_vocabulary(
-        FORMAT_WORDS, environment.task(env_config).split(), environment.vocabulary(env_config)
-    )
-    policy = TinyPolicy.create(config.model, tokenizer, torch_generator(cloning.clone_seed, "weights"))
+    policy = new_policy(config, environment, env_config)
     prompter = Prompter(policy, config.prompt, environment.task(env_config))
     total = sum(stage.steps for stage in cloning.stages)
     done, report = 0, []
@@ -43,10 +38,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
             history=config.prompt.history,
         )
         examples = encode_demonstrations(
-            demonstrations,
-            prompter,
-            lambda text: [*tokenizer.encode(text), tokenizer.end_id],
-            max_tokens=config.prompt.max_response_tokens,
+            demonstrations, prompter, max_tokens=config.prompt.max_response_tokens
         )
         losses = imitate(
             policy,
@@ -58,7 +50,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
         )
         done += stage.steps
         report.append({"examples": len(examples), "first_loss": losses[0], "last_loss": losses[-1]})
-    policy.save(folder)
+    policy.export(folder)
     summary = {
         "sections": clone_sections(config),
         "stages": report,

@@ -1,4 +1,4 @@
-"""Differentiable pieces of the tiny Llama, their gradients written out to pass over memory less often.
+"""Differentiable pieces of a policy, their gradients written out to pass over memory less often.
 
 On a CPU a small model is bound by memory traffic, not by matrix products. Each function is tested against its
 textbook form and by finite differences.
@@ -68,6 +68,33 @@ class _Rotate(Function):
         return _turn(gradients[0], cos, -sin, ctx.heads), None, None, None
 
 
+class _TokenLogProbs(Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, tokens: Tensor, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
+        log_p = torch.log_softmax(logits, -1)
+        p = log_p.exp()
+        entropy = torch.linalg.vecdot(p, log_p).neg_()
+        chosen = log_p.gather(1, tokens[:, None]).squeeze(1)
+        if entropy_gradient:
+            ctx.save_for_backward(p, tokens, log_p, entropy)
+        else:
+            ctx.save_for_backward(p, tokens)
+            ctx.mark_non_differentiable(entropy)
+        return chosen, entropy
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        p, tokens, *of_entropy = ctx.saved_tensors
+        # d log p_c / d logits = onehot(c) - p
+        out = p * -gradients[0][:, None]
+        out.scatter_add_(1, tokens[:, None], gradients[0][:, None])
+        if of_entropy:
+            # d H / d logits = -p (log p + H)
+            log_p, entropy = of_entropy
+            out.addcmul_(p, (log_p + entropy[:, None]).mul_(-gradients[1][:, None]))
+        return out, None, None
+
+
 def _turn(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
     half = cos.shape[-1]
     turned = qkv.clone(memory_format=torch.contiguous_format)
@@ -110,3 +137,18 @@ def rotate(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
     if not torch.is_grad_enabled():
         return _turn(qkv, cos, sin, heads)
     return _Rotate.apply(qkv, cos, sin, heads)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def token_log_probs(
+    logits: Tensor, tokens: Tensor, temperature: float, *, entropy_gradient: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Log-probs of the tokens and entropies (nats) of their distributions, in one pass; both (n,).
+
+    logits: (n, vocabulary), divided by the temperature here; tokens: (n,) long. Entropies carry a gradient
+    only when asked to.
+    """
+    if temperature != 1:
+        logits = logits / temperature
+    return _TokenLogProbs.apply(  # type: ignore[no-any-return,no-untyped-call]
+        logits, tokens, entropy_gradient
+    )

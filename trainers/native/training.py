@@ -20,7 +20,7 @@ from trainers.diagnostics import StepDiagnostics, rollout_metrics
 from trainers.minibatches import Minibatch, minibatches
 from trainers.monitor import Monitor
 from trainers.native.checkpoint import newest_checkpoint, restore_optimizer, save_checkpoint
-from trainers.native.policy import TinyPolicy
+from trainers.native.policies import load_policy, load_reference
 from trainers.policy import Sampling
 from trainers.policy_gradient.objective import Objective
 from trainers.policy_gradient.options import bind
@@ -57,9 +57,8 @@ class NativeTrainer:
         self.config, self.checkpoints, self.monitor = config, checkpoints, monitor
         environment, env_config = load_environment(config.env)
         self.pool = environment.make_pool(env_config)
-        self.policy = TinyPolicy.load(clone, config.model)
-        self.reference = TinyPolicy.load(clone, config.model)
-        self.reference.module.requires_grad_(False)
+        self.policy = load_policy(clone, config)
+        self.reference = load_reference(clone, config, self.policy)
         self.prompter = Prompter(self.policy, config.prompt, environment.task(env_config))
         trainer = config.trainer
         self.optimizer = torch.optim.AdamW(
@@ -176,8 +175,9 @@ class NativeTrainer:
         self, rows: Rows, reference: Tensor, advantages: Tensor, batch: Minibatch, generator: torch.Generator
     ) -> None:
         trainer = self.config.trainer
-        chosen = rows.select(batch.index)
-        reference, advantages = reference[batch.index], advantages[batch.index]
+        device = self.policy.device
+        chosen = rows.select(batch.index).to(device)
+        reference, advantages = reference[batch.index].to(device), advantages[batch.index].to(device)
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(self.updates)
         self.optimizer.zero_grad(set_to_none=True)
@@ -187,7 +187,8 @@ class NativeTrainer:
                 self.policy.module.parameters(), trainer.gradient_clip, foreach=True
             )
         )
-        self.diagnostics.add(result, chosen, advantages, reference, batch.copies, gradient_norm=norm)
+        copies = batch.copies.to(device)
+        self.diagnostics.add(result, chosen, advantages, reference, copies, gradient_norm=norm)
         if not math.isfinite(result.loss) or not math.isfinite(norm):
             raise Diverged(f"loss {result.loss}, gradient norm {norm} at update {self.updates + 1}")
         self.optimizer.step()
@@ -232,11 +233,11 @@ class NativeTrainer:
         return self.config.trainer.learning_rate * min(1.0, (updates + 1) / max(warmup, 1))
 
     def _reference_log_probs(self, rows: Rows) -> Tensor:
-        temperature = self.config.trainer.temperature
+        trainer = self.config.trainer
         with torch.no_grad():
             parts = [
-                self.reference.score(rows.select(index), temperature)[0]
-                for index in torch.split(torch.arange(len(rows)), SCORE_ROWS)
+                self.reference.score(rows.select(index), trainer.temperature)[0].cpu()
+                for index in torch.split(torch.arange(len(rows)), trainer.micro_rows or SCORE_ROWS)
             ]
         return torch.cat(parts)
 
@@ -264,7 +265,7 @@ class NativeTrainer:
         if checkpoint is None:
             self.monitor.rewind({})
             return
-        self.policy.model.load(checkpoint.folder)
+        self.policy.restore(checkpoint.folder)
         restore_optimizer(checkpoint, self.optimizer)
         self.done, self.updates = checkpoint.step, int(checkpoint.state["updates"])
         self.diagnostics.restore(checkpoint.state["diagnostics"])

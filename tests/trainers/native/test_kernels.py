@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainers.native.kernels import NORM_EPSILON, rms_norm, rotate, swiglu
+from trainers.native.kernels import NORM_EPSILON, rms_norm, rotate, swiglu, token_log_probs
 
 TOKENS, HIDDEN, HEADS, HEAD = 5, 12, 2, 4
 
@@ -62,3 +62,26 @@ def test_values_equal_the_textbook_with_and_without_gradients(name: str) -> None
 def test_gradients_equal_finite_differences(name: str) -> None:
     function, _, inputs = CASES[name]
     assert torch.autograd.gradcheck(function, [x.clone().requires_grad_() for x in inputs])
+
+
+def log_probs_textbook(logits: Tensor, tokens: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    spread = torch.distributions.Categorical(logits=logits / temperature)
+    return spread.log_prob(tokens), spread.entropy()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_token_log_probs_and_entropies_equal_a_categorical_distribution(temperature: float) -> None:
+    logits, tokens = 3 * draw(TOKENS, HIDDEN), torch.tensor([0, 3, 3, 11, 7])
+    ours = token_log_probs(logits, tokens, temperature)
+    for mine, expected in zip(ours, log_probs_textbook(logits, tokens, temperature), strict=True):
+        torch.testing.assert_close(mine, expected)
+    assert torch.autograd.gradcheck(
+        lambda x: token_log_probs(x, tokens, temperature, entropy_gradient=True), logits.requires_grad_()
+    )
+
+
+def test_entropies_carry_a_gradient_only_when_asked_to() -> None:
+    logits = draw(TOKENS, HIDDEN).requires_grad_()
+    chosen, entropy = token_log_probs(logits, torch.zeros(TOKENS, dtype=torch.long), 1.0)
+    assert chosen.requires_grad
+    assert not entropy.requires_grad
