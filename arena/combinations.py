@@ -49,13 +49,7 @@ def _trajectories(config: TrialConfig) -> list[Conflict]:
 
 def _backend(config: TrialConfig) -> list[Conflict]:
     """What the back-end would pass over in silence."""
-    if config.backend != "native":
+    if config.backend != "native" or config.rows == "turn":
         return []
-    found = []
-    if config.rows != "turn":
-        message = f"the native back-end trains on rows of one turn, not on `{config.rows}`; use `rows: turn`"
-        found.append(Conflict(("rows",), message))
-    if config.model.path is not None:
-        message = "the native back-end builds its own model; remove the key or write null"
-        found.append(Conflict(("model", "path"), message))
-    return found
+    message = f"the native back-end trains on rows of one turn, not on `{config.rows}`; use `rows: turn`"
+    return [Conflict(("rows",), message)]

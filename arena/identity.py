@@ -78,10 +78,13 @@ def trial_id(cell: str, seed: int) -> str:
 
 
 def section_text(name: str, value: Any) -> str:
-    """The canonical text of one section of a dumped configuration, without what is not in the identity."""
+    """The canonical text of one section of a dumped configuration, without what is not in the identity.
+
+    What is null is off, and left out too: a switch that is added later, off by default, changes no id.
+    """
     if isinstance(value, Mapping):
         value = {key: inner for key, inner in value.items() if not _left_out(name, key)}
-    return canonical_json(value)
+    return canonical_json(_without_null(value))
 
 
 def digest(sections: Mapping[str, str], data_id: str, *, stops: bool) -> str:
@@ -104,6 +107,12 @@ def _left_out(section: str, key: str) -> bool:
     return (section, key) in NOT_IN_IDENTITY or (
         section == "env" and (key == "path" or key.endswith("_path"))
     )
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_null(inner) for key, inner in value.items() if inner is not None}
+    return value
 
 
 def _plain_numbers(value: Any) -> Any:

@@ -197,10 +197,6 @@ BAD = {
         "name: a\nmethods: [GRPO, {GSPO: {rows: transcript}}]\n",
         "g.yaml:2:31: methods.1.GSPO.rows: the native back-end trains on rows of one turn",
     ),
-    "a model that the back-end would pass over": (
-        "name: a\nsweep: {model.path: [null, somewhere/else]}\n",
-        "g.yaml:2:28: sweep.model.path.1: the native back-end builds its own model; remove the",
-    ),
     "empty sweep": (
         "name: a\nsweep: {trainer.steps: []}\n",
         "g.yaml:2:24: sweep.trainer.steps: empty; list at least one",

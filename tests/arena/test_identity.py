@@ -47,7 +47,7 @@ def config(**changes: Any) -> TrialConfig:
 def test_the_id_of_a_configuration_changes_only_on_purpose() -> None:
     # If this fails, trials that people have will be run again. Either restore the old id, or raise
     # IDENTITY_VERSION, say so in the change log, and put the new id here.
-    assert cell_id(config(), "levels-1") == "f9cfde1d1c9f"
+    assert cell_id(config(), "levels-1") == "5a0b51ef7935"
 
 
 def test_an_id_is_the_cell_and_the_seed() -> None:
@@ -87,7 +87,7 @@ def test_what_changes_no_result_changes_no_id(changes: dict[str, Any]) -> None:
         {"is_clipping__function": "pkg.other"},
         {"advantage__statistics": "trajectory"},
         {"env__size": 5},
-        {"model__dtype": "bfloat16"},
+        {"model__path": "a/model"},
         {"model__hidden": 128},
         {"prompt__history": 1},
         {"trainer__steps": 31},
@@ -103,6 +103,13 @@ def test_what_changes_no_result_changes_no_id(changes: dict[str, Any]) -> None:
 )
 def test_what_can_change_a_result_changes_the_id(changes: dict[str, Any]) -> None:
     assert cell_id(config(**changes), "d") != cell_id(config(), "d")
+
+
+def test_a_switch_that_is_off_is_as_good_as_not_there() -> None:
+    switched = cell_id(config(is_clipping__new_switch=None, trainer__micro_rows=None), "d")
+    assert switched == cell_id(config(), "d")
+    assert cell_id(config(is_clipping__new_switch=0), "d") != switched
+    assert cell_id(config(is_clipping__new_switch={"delta": 1}), "d") != switched
 
 
 def test_thresholds_decide_only_where_a_collapse_stops_a_trial() -> None:
