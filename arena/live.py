@@ -75,7 +75,9 @@ class LiveView:
     ) -> LiveView:
         """The view of a plan that is about to run."""
         trials = shown_trials(study, retry_failed=retry_failed)
-        progress = StudyProgress(study.folder, trials, at_once=study.estimate.at_once)
+        progress = StudyProgress(
+            study.folder, trials, at_once=study.estimate.at_once, planned=study.estimate.seconds
+        )
         return cls(study.name, progress, console=console, notes=notes)
 
     def __enter__(self) -> LiveView:
@@ -124,7 +126,8 @@ class LiveView:
         counts = self._counts()
         counts.no_wrap, counts.overflow = True, "ellipsis"
         room = self.console.height - _FIXED_LINES - len(below)
-        return Group(header, counts, self._table(max(1, room)), *below)
+        table = self._table(max(1, room))
+        return Group(header, counts, *([table] if table.row_count else []), *below)
 
     def _headline(self) -> Text:
         ended = len(self.progress.standing("ended"))
@@ -151,7 +154,7 @@ class LiveView:
         left = self.progress.seconds_left()
         return "time left not known yet" if left is None else f"about {duration_text(left)} left"
 
-    def _table(self, room: int) -> RenderableType:
+    def _table(self, room: int) -> Table:
         """Running trials first, then those that ended; what does not fit is summed up by label."""
         running, ended = self.progress.standing("running"), self.progress.standing("ended")
         wide = self.console.width >= WIDE

@@ -74,6 +74,8 @@ class TrialProgress:
         self.folder = folder
         self.standing: Standing = "waiting"
         self.outcome: Outcome | None = None
+        self.took: float | None = None
+        """Seconds by the clock from its start to its end, if this run saw all of it."""
         self._tail = Tail(folder / METRICS)
         self._forget()
         self._past = self._look_at_the_past()
@@ -168,16 +170,23 @@ class StudyProgress:
         trials: Sequence[ShownTrial],
         *,
         at_once: int,
+        planned: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """folder: `<studies>/<name>`; at_once: how many trials run side by side."""
+        """folder: `<studies>/<name>`; at_once: how many trials run side by side.
+
+        planned: seconds that the whole run should take, with all that comes before the first trial.
+        """
         self.folder = folder
+        self.planned = planned
         self.at_once = max(1, at_once)
         self.clock = clock
         self.began = clock()
         self.trials: list[TrialProgress] = []
         self.clones: list[CloneProgress] = []
         self._clone_starts: dict[str, tuple[float, int]] = {}
+        self._starts: dict[str, float] = {}
+        self._pace: tuple[float | None, float | None] = (None, None)
         self.add(trials)
 
     def add(self, trials: Sequence[ShownTrial]) -> None:
@@ -187,7 +196,11 @@ class StudyProgress:
     def look(self) -> None:
         """Read what is new in all files."""
         for trial in self.trials:
+            before = trial.standing
             trial.look()
+            if before != trial.standing:
+                self._time(trial)
+        self._pace = self._measured_pace()
         needed = {t.trial.clone for t in self.trials if t.standing != "ended"} - {""}
         self.clones = [clone for name in sorted(needed) if (clone := self._clone(name)) is not None]
 
@@ -214,44 +227,63 @@ class StudyProgress:
     def seconds_left(self) -> float | None:
         """Until the last trial ends, at the pace measured so far; None until there is anything to go by.
 
-        Trials in the order of the plan take the slot that is free first. One that stops at a collapse ends
-        earlier than is counted here.
+        Before the first trial it is what the plan says. Trials in the order of the plan take the slot that is
+        free first; one that stops at a collapse ends earlier than is counted here.
         """
         running, waiting = self.standing("running"), self.standing("waiting")
         ready = max((clone.seconds_left or 0.0 for clone in self.clones), default=0.0)
         slots = [0.0] * max(self.at_once, len(running))
-        pace = self._pace()
         for index, trial in enumerate(running):
-            left = trial.seconds_left
-            if left is None:
-                left = self._expected(trial, pace)
+            left = self.trial_seconds_left(trial)
             if left is None:
                 return None
             slots[index] = left
         for trial in waiting:
-            expected = self._expected(trial, pace)
+            expected = self._expected(trial)
             if expected is None:
                 return None
             first = slots.index(min(slots))
             slots[first] = max(slots[first], ready) + expected
-        return max(slots)
+        left = max(slots)
+        if self.planned is not None and not self._starts:
+            left = max(left, self.planned - self.elapsed)
+        return left
 
     def trial_seconds_left(self, trial: TrialProgress) -> float | None:
         """Of one trial, by its own pace or else that of the others."""
         left = trial.seconds_left
-        return self._expected(trial, self._pace()) if left is None else left
+        if left is not None:
+            return left
+        expected = self._expected(trial)
+        start = self._starts.get(trial.trial.id)
+        if expected is None or start is None or math.isnan(start):
+            return expected
+        return max(0.0, expected - (self.clock() - start))
 
-    def _pace(self) -> tuple[float | None, float | None]:
-        """Measured seconds per planned second, and per step, over all trials whose pace is known."""
-        known = [trial for trial in self.trials if trial.step >= ENOUGH_STEPS and trial.seconds > 0]
-        planned = [(t, t.trial.seconds * t.step / t.trial.steps) for t in known if t.trial.seconds]
-        per_second = sum(t.seconds for t, _ in planned) / sum(p for _, p in planned) if planned else None
-        per_step = sum(t.seconds for t in known) / sum(t.step for t in known) if known else None
+    def _measured_pace(self) -> tuple[float | None, float | None]:
+        """Seconds per planned second, and per step: by the clock of the trials that ended in this run.
+
+        That has the starting of a process in it; until one has ended, what the records say has to do.
+        """
+        known = [(trial, trial.took) for trial in self.trials if trial.took is not None and trial.step]
+        if not known:
+            known = [(t, t.seconds) for t in self.trials if t.step >= ENOUGH_STEPS and t.seconds > 0]
+        planned = [(s, t.trial.seconds * t.step / t.trial.steps) for t, s in known if t.trial.seconds]
+        per_second = sum(s for s, _ in planned) / sum(p for _, p in planned) if planned else None
+        per_step = sum(s for _, s in known) / sum(t.step for t, _ in known) if known else None
         return per_second, per_step
 
-    def _expected(self, trial: TrialProgress, pace: tuple[float | None, float | None]) -> float | None:
+    def _time(self, trial: TrialProgress) -> None:
+        """Note when a trial starts, and how long it took when it has ended."""
+        if trial.standing == "running":
+            self._starts.setdefault(trial.trial.id, self.clock() if trial.step == 0 else math.nan)
+        elif trial.standing == "ended":
+            took = self.clock() - self._starts.get(trial.trial.id, math.nan)
+            trial.took = took if took > 0 else None
+
+    def _expected(self, trial: TrialProgress) -> float | None:
         """Seconds that a trial still takes whose own pace is not known."""
-        per_second, per_step = pace
+        per_second, per_step = self._pace
         share = 1 - trial.step / trial.trial.steps if trial.trial.steps else 0.0
         if trial.trial.seconds is not None:
             return trial.trial.seconds * (1.0 if per_second is None else per_second) * share

@@ -160,6 +160,30 @@ def test_a_planned_duration_is_scaled_by_what_was_measured(stage) -> None:
     assert progress.seconds_left() == pytest.approx(factor * (6 + 60))
 
 
+def test_the_clock_of_an_ended_trial_counts_what_no_record_has(stage) -> None:
+    progress = stage.progress()
+    stage.begin(0)
+    progress.look()
+    stage.train(0, range(1, 7), 0.5)
+    stage.end(0, "stable")
+    stage.now = 50.0
+    progress.look()
+    # 15 s in the record, 50 by the clock; three more, two at once.
+    assert progress.seconds_left() == pytest.approx(100.0)
+
+
+def test_before_the_first_trial_the_plan_says_how_long_it_takes(stage) -> None:
+    progress = stage.progress(planned=200.0)
+    assert progress.seconds_left() is None
+    stage.trials = [ShownTrial(t.id, t.label, t.env, t.seed, t.steps, seconds=5.0) for t in stage.trials]
+    progress = stage.progress(planned=200.0)
+    stage.now = 30.0
+    assert progress.seconds_left() == pytest.approx(170.0)
+    stage.begin(0)
+    progress.look()
+    assert progress.seconds_left() == pytest.approx(10.0)
+
+
 def test_what_an_earlier_run_left_counts_as_done_only_with_a_result(stage) -> None:
     for index, outcome in enumerate(("stable", "interrupted", "failed")):
         stage.begin(index)
