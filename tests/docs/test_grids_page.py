@@ -1,0 +1,69 @@
+"""The examples of docs/grids.md: every grid on the page plans, into as many trials as it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from arena.grid import Grid
+from arena.options import AXES, Catalogue
+from arena.plan import Study
+from arena.planning import plan_study
+
+PAGE = (Path(__file__).parents[2] / "docs" / "grids.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+GRIDS = {yaml.safe_load(text)["name"]: text for text in blocks("yaml")}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the page's modules in it."""
+    for text in blocks("python"):
+        name = re.match(r"# (\w+\.py)", text)
+        assert name
+        (tmp_path / name[1]).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def plan(text: str, folder: Path, *assignments: str) -> Study:
+    (folder / "grid.yaml").write_text(text)
+    return plan_study(folder / "grid.yaml", assignments, studies=folder / "studies")
+
+
+@pytest.mark.parametrize("text", GRIDS.values(), ids=GRIDS.keys())
+def test_every_grid_of_the_page_plans_into_what_it_says(text: str, folder: Path) -> None:
+    said = re.match(r"# (\d+) trials?\n", text)
+    assert said
+    study = plan(text, folder)
+    assert len(study.trials) == int(said[1])
+    assert not study.over_budget
+
+
+def test_every_command_of_the_page_plans(folder: Path) -> None:
+    commands = [shlex.split(line[2:]) for text in blocks("console") for line in text.splitlines()]
+    assert commands
+    for program, command, file, *assignments in commands:
+        assert (program, command) == ("arena", "plan")
+        assert plan(GRIDS[Path(file).stem], folder, *assignments).trials
+
+
+def test_the_page_has_every_key_of_a_grid_and_the_defaults_of_the_axes() -> None:
+    described = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
+    assert described == set(Grid.model_fields) - {"tuning"}
+    defaults = Catalogue().defaults
+    assert ", ".join(f"`{defaults[axis]}`" for axis in AXES) in PAGE
+
+
+def test_the_grid_of_a_name_alone_is_what_the_page_says(folder: Path) -> None:
+    (trial,) = plan("name: alone\n", folder).trials
+    assert (trial.label, trial.env) == ("GRPO", "sokoban")
