@@ -151,7 +151,7 @@ class WebShopEnvironment:
             found.append(str(error))
         try:
             if config.data_path is not None:
-                find_files(Path(config.data_path))
+                find_files(Path(config.data_path), human=config.goals == "human")
             elif config.catalogue.products <= _QUICK:
                 split_stock(config)
         except DataError as error:

@@ -107,21 +107,24 @@ class WebShopExpert:
             known = list(queries(goal, self._config.queries))
             if self._config.search == "free":
                 known.append(" ".join(goal.title.lower().split()))
-            costs = [(self._turns(shop, goal, query), place) for place, query in enumerate(known)]
-            turns, place = min(costs)
+            best, fewest = None, self._config.hits
+            for query in known:
+                page = self._first_page(shop, goal, query)
+                if page is not None and page < fewest:
+                    best, fewest = query, page
+                if not fewest:
+                    break
             if len(self._best) >= _REMEMBERED:
                 self._best.clear()
-            self._best[goal] = known[place] if turns < float("inf") else None
+            self._best[goal] = best
         return self._best[goal]
 
-    def _turns(self, shop: Shop, goal: Goal, query: str) -> float:
-        """Turns from the query to the purchase."""
-        costs = [
-            place // self._config.page_size + len(plan)
-            for place, index in enumerate(shop.search(plain(query) if self._is_plain else query))
-            if (plan := self._plan(shop, goal, index)) is not None
-        ]
-        return min(costs, default=float("inf"))
+    def _first_page(self, shop: Shop, goal: Goal, query: str) -> int | None:
+        """The first page of results with a fitting product, from 0; None when there is none."""
+        for place, index in enumerate(shop.search(plain(query) if self._is_plain else query)):
+            if self._fits(shop, goal, index):
+                return place // self._config.page_size
+        return None
 
     @property
     def _is_plain(self) -> bool:

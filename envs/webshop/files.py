@@ -40,10 +40,11 @@ class RawShop:
     reviews: list[dict[str, Any]] = field(default_factory=list)
 
 
-def find_files(folder: Path) -> dict[str, Path]:
+def find_files(folder: Path, *, human: bool = False) -> dict[str, Path]:
     """The files of a shop by what they hold: items, attributes, and human and reviews where they exist.
 
-    Where there are several catalogues, the one without a suffix is taken. Raises DataError.
+    human: whether the human instructions are needed. Where there are several catalogues, the one without a
+    suffix is taken. Raises DataError.
     """
     if not folder.is_dir():
         raise DataError(f"data_path: {folder} is no folder: expected one with WebShop's files")
@@ -58,12 +59,17 @@ def find_files(folder: Path) -> dict[str, Path]:
     for name, file in (("human", HUMAN), ("reviews", REVIEWS)):
         if (folder / file).is_file():
             found[name] = folder / file
+    if human and "human" not in found:
+        raise DataError(f"goals: human needs {HUMAN} in {folder}")
     return found
 
 
-def read_files(folder: Path) -> RawShop:
-    """Read a shop's files. Raises DataError for missing files and for files that hold something else."""
-    contents = {name: _read(path) for name, path in find_files(folder).items()}
+def read_files(folder: Path, *, human: bool = False) -> RawShop:
+    """Read a shop's files. Raises DataError for missing files and for files that hold something else.
+
+    human: whether the human instructions are needed.
+    """
+    contents = {name: _read(path) for name, path in find_files(folder, human=human).items()}
     for name, expected in (("items", list), ("attributes", dict), ("human", dict), ("reviews", list)):
         if name in contents and not isinstance(contents[name], expected):
             raise DataError(f"data_path: the {name} in {folder} are no JSON {expected.__name__}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from envs.text_env import Split
 from envs.webshop.config import CatalogueConfig, GoalSource, WebShopConfig
-from envs.webshop.files import DataError, read_files
+from envs.webshop.files import read_files
 from envs.webshop.generator import generate
 from envs.webshop.goals import Goal, goals_of, split_goals
 from envs.webshop.nouns import Nouns, noun_finder, resolve
@@ -119,8 +119,6 @@ def _stock(
     if data_path is None:
         raw, limit = generate(catalogue), None
     else:
-        raw, limit = read_files(Path(data_path)), max_products
-        if source == "human" and not raw.human:
-            raise DataError(f"goals: human needs items_human_ins.json in {data_path}")
+        raw, limit = read_files(Path(data_path), human=source == "human"), max_products
     products = read_products(raw, limit)
     return Stock(products, tuple(goals_of(products, raw, source, seed)))
