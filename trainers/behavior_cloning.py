@@ -1,4 +1,4 @@
-"""Behaviour cloning before RL: an expert's turns as rows, and supervised learning on them."""
+"""Behaviour cloning before RL: demonstrated turns as rows, and supervised learning on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CloningError(ValueError):
 
 @dataclass(frozen=True)
 class Examples:
-    """Encoded demonstrations: right-padded prompts (n, P) and responses (n, T), long, lengths (n,)."""
+    """Encoded turns to imitate: right-padded prompts (n, P) and responses (n, T), long, lengths (n,)."""
 
     prompts: Tensor
     prompt_lengths: Tensor
@@ -115,13 +115,16 @@ def imitate(
         decay = (stage.steps - step) / (stage.steps * DECAY)
         for group in optimizer.param_groups:
             group["lr"] = stage.learning_rate * min(1.0, decay, (step + 1) / WARMUP)
-        rows = examples.rows(index)
-        log_probs, _ = policy.score(rows, temperature=1.0)
-        loss = -log_probs.sum() / rows.mask.sum()
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        tokens = examples.response_lengths[index].sum()
+        total = 0.0
+        for part in torch.split(index, config.micro_rows or config.batch):
+            log_probs, _ = policy.score(examples.rows(part), temperature=1.0)
+            loss = -log_probs.sum() / tokens
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
         torch.nn.utils.clip_grad_norm_(policy.module.parameters(), 1.0)
         optimizer.step()
-        losses.append(float(loss.detach()))
+        losses.append(total)
         progress(step + 1)
     return losses

@@ -154,7 +154,7 @@ class TrainerConfig(Section):
 
 
 class CloningStage(Section):
-    """One pass of supervised learning: on how good an expert, for how long."""
+    """One pass of supervised learning. error: how often the expert, as imitated, acts at random."""
 
     steps: Count
     learning_rate: Positive
@@ -162,12 +162,22 @@ class CloningStage(Section):
 
 
 class CloningConfig(Section):
-    """Behaviour cloning before RL. `clone_seed` is its own: trials that differ in `seed` share a clone."""
+    """Behaviour cloning before RL. `clone_seed` is its own: trials that differ in `seed` share a clone.
+
+    source: whose episodes are imitated, an expert's or the policy's own, rejection sampled: of `episodes`
+    played at `temperature` the best share `keep` by return. The tiny policy starts from random weights, so
+    its first stage is the expert's either way. episodes: of every stage; explore: how often an expert's
+    executed action is random; micro_rows: rows of a batch whose activations are in memory at once, null: all.
+    """
 
     clone_seed: int = 0
+    source: Literal["expert", "own"] = "expert"
     episodes: Count = 5000
     explore: Share = 0.35
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.25
+    temperature: Positive = 1.0
     batch: Count = 256
+    micro_rows: Count | None = None
     stages: tuple[CloningStage, ...] = (
         CloningStage(steps=450, learning_rate=3e-3, error=0.0),
         CloningStage(steps=150, learning_rate=1.5e-3, error=0.55),

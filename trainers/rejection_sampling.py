@@ -1,0 +1,88 @@
+"""Rejection sampling: the best of a policy's own episodes become the examples it is cloned from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from envs.text_env import EnvPool
+from trainers.behavior_cloning import CloningError, Examples
+from trainers.config import PenaltyConfig, TrainingConfig
+from trainers.policy import Sampling
+from trainers.randomness import numpy_generator, torch_generator
+from trainers.rollout import Prompter, rollout
+from trainers.rows import concatenate
+
+BATCH = 256  # episodes played side by side
+MARK = PenaltyConfig(format=1.0, inadmissible=0.0)  # a row's penalty then says whether it is malformed
+
+
+@dataclass(frozen=True)
+class OwnExamples:
+    """Examples from a policy's own episodes, and the mean return of all of them and of those kept."""
+
+    examples: Examples
+    mean_return: float
+    kept_return: float
+
+
+def batches(episodes: int) -> int:
+    """How many batches so many episodes are played in."""
+    return math.ceil(episodes / BATCH)
+
+
+def own_examples(
+    prompter: Prompter,
+    pool: EnvPool,
+    config: TrainingConfig,
+    *,
+    stage: int,
+    progress: Callable[[int], None],
+) -> OwnExamples:
+    """Play `cloning.episodes` train episodes and keep the best share of them (`cloning.keep`) by return.
+
+    Malformed responses of kept episodes are left out. progress(batches played) is called after each. Raises
+    CloningError when nothing is left.
+    """
+    cloning = config.cloning
+    seeds = numpy_generator(cloning.clone_seed, "own_states", stage).integers(2**31, size=cloning.episodes)
+    played = []
+    for number in range(batches(cloning.episodes)):
+        played.append(
+            rollout(
+                prompter.policy,
+                pool,
+                prompter,
+                seeds[number * BATCH : (number + 1) * BATCH].tolist(),
+                split="train",
+                group_size=1,
+                sampling=Sampling(cloning.temperature, max_tokens=config.prompt.max_response_tokens),
+                penalty=MARK,
+                generator=torch_generator(cloning.clone_seed, "own_rollouts", stage, number),
+            )
+        )
+        progress(number + 1)
+    returns = torch.cat([part.episodes.returns for part in played])
+    best = best_share(returns, cloning.keep)
+    rows = concatenate([part.rows for part in played])
+    rows = rows.select(best[rows.trajectory] & (rows.penalties == 0))
+    if not len(rows):
+        raise CloningError(
+            f"cloning.source: own: not one response of the best {int(best.sum())} of {len(best)} episodes "
+            "has the right format, so there is nothing to imitate; clone from the expert first"
+        )
+    examples = Examples(rows.prompts, rows.prompt_lengths, rows.prompt_id, rows.responses, rows.tokens)
+    return OwnExamples(examples, float(returns.mean()), float(returns[best].mean()))
+
+
+def best_share(returns: Tensor, share: float) -> Tensor:
+    """(episodes,) bool: the ceil(share x episodes) of highest return; of equal ones the first."""
+    # the tolerance keeps 0.07 x 100 = 7.000000000000001 from becoming 8
+    wanted = math.ceil(share * len(returns) - 1e-9)
+    kept = torch.zeros(len(returns), dtype=torch.bool)
+    kept[returns.argsort(descending=True, stable=True)[:wanted]] = True
+    return kept
