@@ -12,6 +12,8 @@ from typing import Any
 from arena.tail import Tail
 
 EPISODES_SHOWN = 6
+SMALLEST_SHARE = 1e-4
+"""The darkest colour of a heat map; bins that never hold more than this are left out."""
 SPLIT_TITLES = {"positive": "advantage > 0", "negative": "advantage < 0", "all": "all rows"}
 
 
@@ -67,15 +69,17 @@ def draw_heat_map(quantity: str, splits: Mapping[str, Sequence[Mapping[str, Any]
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     # No pyplot: this runs in a thread beside whatever the process draws. No layout engine either: it would
     # draw everything twice, and the driver shares its cores with trials.
     count = len(splits)
-    figure = Figure(figsize=(1.6 + 4.4 * count, 3.6), dpi=100)
+    figure = Figure(figsize=(1.75 + 4.4 * count, 3.6), dpi=100)
     FigureCanvasAgg(figure)
-    left, right = 0.7 / figure.get_figwidth(), 1 - 1.1 / figure.get_figwidth()
+    left, right = 0.85 / figure.get_figwidth(), 1 - 1.1 / figure.get_figwidth()
     grid = {"left": left, "right": right, "bottom": 0.14, "top": 0.9, "wspace": 0.06}
     axes = figure.subplots(1, count, sharey=True, squeeze=False, gridspec_kw=grid)[0]
+    reach: list[float] = []
     for axis, (split, rows) in zip(axes, sorted(splits.items(), reverse=True), strict=True):
         # The bins are fixed per study; a record with other bins has no place in this picture.
         edges = np.asarray(rows[-1]["edges"], dtype=float)
@@ -87,8 +91,14 @@ def draw_heat_map(quantity: str, splits: Mapping[str, Sequence[Mapping[str, Any]
         with np.errstate(divide="ignore"):
             shown = np.ma.masked_invalid(np.log10(shares))
         mesh = axis.pcolormesh(_borders(steps), edges, shown.T, vmin=-4, vmax=0, cmap="viridis")
+        # Bins reach far beyond what a healthy run fills.
+        filled = np.flatnonzero((shares > SMALLEST_SHARE).any(0))
+        reach += [edges[filled[0]], edges[filled[-1] + 1]] if len(filled) else []
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set_title(SPLIT_TITLES.get(split, split), fontsize=10)
         axis.set_xlabel("step")
+    if reach:
+        axes[0].set_ylim(min(reach), max(reach))
     axes[0].set_ylabel(quantity.replace("_", " "))
     bar = figure.add_axes((right + 0.2 / figure.get_figwidth(), 0.14, 0.15 / figure.get_figwidth(), 0.76))
     shares_shown = {-4: "0.01%", -3: "0.1%", -2: "1%", -1: "10%", 0: "100%"}
@@ -100,9 +110,8 @@ def draw_heat_map(quantity: str, splits: Mapping[str, Sequence[Mapping[str, Any]
 def episode_text(episode: Mapping[str, Any]) -> str:
     """A transcript to be read by people."""
     success = "success" if episode.get("success") else "no success"
-    head = (
-        f"step {episode.get('step')} ({episode.get('kind')}): {success}, reward {episode.get('total_reward')}"
-    )
+    reward = f"reward {float(episode.get('total_reward') or 0):.4g}"
+    head = f"step {episode.get('step')} ({episode.get('kind')}): {success}, {reward}"
     lines = [f"{'=' * 8} {head} {'=' * 8}"]
     for number, turn in enumerate(episode.get("turns") or (), start=1):
         lines.append(f"--- turn {number}")
