@@ -5,7 +5,7 @@ PIP     = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 
 ARENA   = $(VENV)/bin/arena
 GRID   ?= grids/quickstart.yaml
 
-.PHONY: help run test test-all lint format types bench install install-all clean
+.PHONY: help run test test-all lint format types bench docs install install-all clean
 
 help:             ## show what can be made
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -32,6 +32,9 @@ format: install   ## rewrite to style
 
 bench: install    ## speed, each figure beside a peer measured in the same run
 	@for file in benchmarks/*.py; do echo "== $$file"; $(VENV)/bin/python $$file || exit 1; done
+
+docs: install    ## write the pages that are generated from the code
+	$(VENV)/bin/python docs/axes.py
 
 install: $(VENV)/.installed ## the environment with development tools
 
