@@ -82,7 +82,7 @@ class _Run:
         self.events.write("run started", todo=len(self.todo), swept=swept, **origin)
         write_plan(study, self.states)
         self.jobs = Jobs(study, self.todo, self.states, self.events, origin, limits)
-        self.started = self.stopped = False
+        self.refused = self.stopped = False
         self.problem: str | None = None
 
     def to_the_end(self, address: str | None) -> int:
@@ -114,6 +114,7 @@ class _Run:
             handler.say = view.say
             tracker.start()
             tune.start()
+            view.say(f"Joining Ray at {address}." if address else "Starting Ray, which takes some seconds.")
             asked = 0
             while tune.is_alive():
                 interrupts.event.wait(_LOOK_EVERY)
@@ -147,9 +148,8 @@ class _Run:
         """Leave nothing running, nothing asked to stop; say what Ray could not do."""
         sweep(self.study.folder.absolute())
         self.jobs.clear_stops()
-        self.started = tune.is_up.is_set()
         if isinstance(tune.error, CannotRunError):
-            self.problem = str(tune.error)
+            self.problem, self.refused = str(tune.error), True
         elif tune.error is not None:
             self.problem = f"Ray gave up: {tune.error} (more in {self.study.folder / RAY_LOG})"
         if self.problem is not None:
@@ -190,7 +190,7 @@ class _Run:
     def _exit_code(self) -> int:
         states = [self.states[trial.id] for trial in self.study.trials]
         lacking = [state for state in states if state not in ("done", "unavailable")]
-        if self.problem is not None and not self.started:
+        if self.refused:
             return WRONG
         if self.stopped and lacking:
             return INTERRUPTED

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 _OBJECT_STORE_BYTES = 100 << 20
 """Jobs pass a few kilobytes through Ray, whose default is a third of the machine's memory."""
 _MOST_PENDING = 64
+_STARTS = 3
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -36,7 +37,6 @@ class CannotRunError(RuntimeError):
 
 class TuneThread(threading.Thread):
     """Starts Ray or joins a cluster, runs all jobs, and shuts down. `error` is what went wrong, if anything.
-    `is_up` is set when jobs can be run.
 
     needs: the cores and GPUs that some trial asks for.
     """
@@ -47,7 +47,6 @@ class TuneThread(threading.Thread):
         super().__init__(name="tune", daemon=True)
         self._jobs, self._study, self._needs, self._address = jobs, study, needs, address
         self.error: Exception | None = None
-        self.is_up = threading.Event()
 
     def run(self) -> None:
         """Run to the end of the jobs."""
@@ -62,18 +61,11 @@ class TuneThread(threading.Thread):
         import ray
 
         if self._address:
-            ray.init(address=self._address, log_to_driver=False, logging_level="ERROR")
+            _join(self._address)
         else:
-            ray.init(
-                address="local",
-                log_to_driver=False,
-                logging_level="ERROR",
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-            )
+            _start()
         try:
             self._check()
-            self.is_up.set()
             if not self._jobs.is_finished():
                 self._run_jobs()
         finally:
@@ -108,3 +100,33 @@ class TuneThread(threading.Thread):
                 f"the studies folder {self._study.parent} is not shared with {', '.join(nodes)};"
                 " `--studies DIR` names one that is"
             )
+
+
+def _join(address: str) -> None:
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except Exception as error:
+        raise CannotRunError(f"there is no Ray cluster at {address}: {error}") from error
+
+
+def _start() -> None:
+    """Start Ray on this machine. It gives itself 30 seconds, which a machine that is busy may not have."""
+    import ray
+
+    for attempt in range(_STARTS):
+        try:
+            ray.init(
+                address="local",
+                log_to_driver=False,
+                logging_level="ERROR",
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+            )
+            return
+        except Exception as error:
+            if attempt + 1 == _STARTS:
+                raise
+            logger.warning("Ray did not start, trying again: %s", error, exc_info=True)
+            ray.shutdown()
