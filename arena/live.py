@@ -101,7 +101,7 @@ class LiveView:
 
     def say(self, message: str) -> None:
         """Print a line above the table."""
-        self.console.print(Text(message))
+        self.console.print(Text(message), soft_wrap=True)
 
     def refresh(self, *, now: bool = False) -> None:
         """Read what is new and show it; does nothing when the last time is too close, unless `now`."""
@@ -291,9 +291,11 @@ class LiveView:
         lines += [note for note in notes if note not in self._said_notes]
         self._said_notes = notes
         for line in lines:
-            self.console.print(f"[{clock_text(self.progress.elapsed)}] {line}", markup=False, highlight=False)
+            self.console.print(
+                f"[{clock_text(self.progress.elapsed)}] {line}", markup=False, highlight=False, soft_wrap=True
+            )
         if told_end or (moved and lines):
-            self.console.print(self._summary(), markup=False, highlight=False)
+            self.console.print(self._summary(), markup=False, highlight=False, soft_wrap=True)
 
     def _moved_lines(self) -> list[str]:
         lines = [
