@@ -106,10 +106,11 @@ class Established:
 class Verdict:
     """What a run came to.
 
-    learned   whether it ended above its clone; None where that cannot be said
-    onset     first step of the collapse, which lies in (onset_interval[0], onset_interval[1]]
-    start     success of the clone; final: success at the end (the last trailing mean when `carried`)
-    carried   the run ended at its collapse, and its last trailing mean stands for the rest
+    learned        whether it ended above its clone; None where that cannot be said
+    onset          first step of the collapse, which lies in (onset_interval[0], onset_interval[1]]
+    warnings_from  the first step at which a warning could fire; None while the warm-up lasts
+    start, final   success of the clone and at the end (the last trailing mean when `carried`)
+    carried        the run ended at its collapse, and its last trailing mean stands for the rest
     """
 
     outcome: Outcome
@@ -119,6 +120,7 @@ class Verdict:
     onset_interval: tuple[int, int] | None = None
     cause: Cause | None = None
     warnings: tuple[EarlyWarning, ...] = ()
+    warnings_from: int | None = None
     start: float | None = None
     best: float | None = None
     final: float | None = None
@@ -158,7 +160,7 @@ class CollapseWatch:
         self._recent: deque[Level] = deque(maxlen=self.rule.window)
         self._format: deque[float] = deque(maxlen=FORMAT_STEPS)
         self._format_was_healthy = False
-        self._streaks: dict[Cause, list[tuple[int, int]]] = {"from_best": [], "below_start": [], "format": []}
+        self._streaks: dict[Cause, list[tuple[int, int]]] = {"below_start": [], "from_best": [], "format": []}
         self._warning_watch = WarningWatch()
 
     @property
@@ -303,6 +305,7 @@ class CollapseWatch:
             onset_interval=(established.after, established.onset) if established else None,
             cause=established.cause if established else None,
             warnings=self.warnings,
+            warnings_from=self._warning_watch.watching_from,
             start=self.start.value if self.start else None,
             best=self.best.value if self.best else None,
             final=final.value if final else None,

@@ -63,18 +63,20 @@ class _Bound:
     threshold: float | None = None
     outside: int = 0
 
-    def learn(self, value: float) -> None:
+    def learn(self, value: float) -> bool:
+        """Take a value of the warm-up; whether it was the last."""
         if self.rising and not (0 < value < math.inf):
-            return
+            return False
         self.seen.append(math.log(value) if self.rising else value)
         if len(self.seen) < WARM_UP_STEPS:
-            return
+            return False
         centre = median(self.seen)
         if self.rising:
             spread = MAD_TO_SIGMA * median(abs(value - centre) for value in self.seen)
             self.threshold = math.exp(centre + ROBUST_DEVIATIONS * max(spread, SMALLEST_DEVIATION))
         else:
             self.threshold = REWARD_STD_SHARE * centre
+        return True
 
     def fires(self, outside: bool) -> bool:
         self.outside = self.outside + 1 if outside else 0
@@ -84,6 +86,8 @@ class _Bound:
 class WarningWatch:
     """Feed it a run's rows in order; `warnings` lists what fired so far, in order.
 
+    `watching_from` is the first step at which one could fire, None while the warm-up lasts.
+
     The warm-up of a statistic is its first ten values after the learning rate stopped rising. A rising
     statistic warns above median x exp(6 sigma), where sigma = 1.4826 MAD of its logarithm, at least log 1.05.
     The within-group reward standard deviation warns below a tenth of its warm-up median while fewer than 80%
@@ -92,6 +96,7 @@ class WarningWatch:
 
     def __init__(self) -> None:
         self.warnings: list[EarlyWarning] = []
+        self.watching_from: int | None = None
         self._learning_rate: float | None = None
         self._warm = False
         self._bounds = {name: _Bound(rising=True) for name in RISING}
@@ -108,7 +113,8 @@ class WarningWatch:
                 continue
             bound = self._bounds[name]
             if bound.threshold is None:
-                bound.learn(value)
+                if bound.learn(value) and self.watching_from is None:
+                    self.watching_from = int(row["step"]) + STEPS_IN_A_ROW
                 continue
             success = number(row.get("rollout/success"))
             outside = (

@@ -112,7 +112,7 @@ def _ratio_axis(axes: Axes, drawn: Sequence[Histograms]) -> None:
     if widths.max() > 20 * widths.min():
         finest = float(np.abs(drawn[0].edges[drawn[0].edges != 0]).min())
         axes.set_yscale("symlog", linthresh=100 * finest, linscale=0.5)
-        decades = [10.0**k for k in range(-8, 3) if 100 * finest <= 10.0**k <= reach]
+        decades = [10.0**k for k in range(-8, 3) if 300 * finest <= 10.0**k <= reach]
         ticks = [*(-tick for tick in reversed(decades)), 0.0, *decades]
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()

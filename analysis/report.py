@@ -221,6 +221,9 @@ def _warnings_before(trial: Trial) -> str:
         if warning.step < onset:
             first.setdefault(warning.name.replace("_", " "), onset - warning.step)
     parts = [f"{name} {steps} step{'s' if steps != 1 else ''} before" for name, steps in first.items()]
+    watched = trial.verdict.warnings_from
+    if not parts and (watched is None or onset <= watched):
+        return "none possible, still warming up"
     return ", ".join(parts) or "none"
 
 

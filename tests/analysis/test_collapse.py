@@ -289,7 +289,7 @@ def slow_reference(rows: list[Row], rule: CollapseRule) -> tuple[str, int] | Non
         .rolling(5)
         .mean()
     )
-    holds: dict[str, list[bool]] = {"from_best": [], "below_start": [], "format": []}
+    holds: dict[str, list[bool]] = {"below_start": [], "from_best": [], "format": []}
     for step in later.index:
         so_far = levels.loc[:step].dropna()
         best, now = so_far.loc[so_far["p"].idxmax()], levels.loc[step]

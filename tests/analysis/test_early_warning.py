@@ -72,8 +72,14 @@ def test_reward_spread_that_vanishes_warns_unless_all_succeed() -> None:
     assert run(metric, [0.4] * 13 + [0.041, 0.041], **{"rollout/success": 0.1}) == []
 
 
-def test_a_short_run_never_warns() -> None:
+def test_a_short_run_never_warns_and_says_that_it_could_not() -> None:
     assert run("train/kl_old", [1.0] * 12) == []
+    watch = WarningWatch()
+    for step in range(1, 15):
+        assert watch.watching_from is None or step > 11
+        watch.update({"step": step, "kind": "train", "train/kl_old": 1.0, "train/learning_rate": 1e-3})
+    # The rate stops rising at step 2, ten steps make the warm-up, two in a row a warning.
+    assert watch.watching_from == 13
 
 
 def test_steps_without_updates_do_not_end_the_learning_rate_warm_up() -> None:

@@ -134,6 +134,7 @@ def test_collapses_are_told_with_onset_cause_and_warnings_before_them(whole: Pat
     rows = [line for line in happened.splitlines() if line.startswith("| CISPO")]
     assert len(rows) == 3
     assert all("from the clone's" in row and "| collapsed |" in row for row in rows)
+    assert all("none possible, still warming up" in row for row in rows), "they fall within ten steps"
 
 
 def test_axes_are_compared_only_where_one_changed_alone(whole: Path) -> None:
