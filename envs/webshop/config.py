@@ -71,6 +71,8 @@ class WebShopConfig(EnvConfig):
     catalogue: CatalogueConfig
     goals: GoalSource
     """`human` instructions come with the official files only."""
+    goals_per_product: Count | None
+    """Synthetic goals of a product: so many combinations of its option values, all when None."""
     goal_seed: Seed
     train_goals: Count | None
     """All that are left when None."""

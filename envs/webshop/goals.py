@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from itertools import product as combinations
+from math import prod
 
 import numpy as np
 
@@ -39,15 +40,19 @@ class Goal:
     price_limit: float
 
 
-def goals_of(products: Sequence[Product], raw: RawShop, source: GoalSource, seed: int) -> list[Goal]:
+def goals_of(
+    products: Sequence[Product], raw: RawShop, source: GoalSource, seed: int, per_product: int | None = None
+) -> list[Goal]:
     """All goals, in the order of the products; of those whose short instructions are the same, the first.
 
-    Price limits are drawn as officially (the larger of two of the four tens above the price), but by the seed
-    and the instruction, not from global randomness: a goal is the same whatever was drawn before.
+    per_product: synthetic goals of a product at most, all combinations of its option values when None. Price
+    limits are drawn as officially (the larger of two of the four tens above the price), but by the seed and
+    the instruction, not from global randomness: a goal is the same whatever was drawn before.
     """
-    make = {"synthetic": _synthetic, "human": _human}[source]
+    human = source == "human"
+    found = _human(products, raw, seed) if human else _synthetic(products, raw, seed, per_product)
     goals: dict[str, Goal] = {}
-    for goal in make(products, raw, seed):
+    for goal in found:
         goals.setdefault(short_instruction(goal.instruction), goal)
     return list(goals.values())
 
@@ -74,7 +79,9 @@ def split_goals(
     }
 
 
-def _synthetic(products: Iterable[Product], raw: RawShop, seed: int) -> Iterator[Goal]:
+def _synthetic(
+    products: Iterable[Product], raw: RawShop, seed: int, per_product: int | None
+) -> Iterator[Goal]:
     """One goal per product with an instruction and combination of its option values."""
     for item in products:
         ins = raw.attributes.get(item.asin, {})
@@ -82,10 +89,31 @@ def _synthetic(products: Iterable[Product], raw: RawShop, seed: int) -> Iterator
         if not instruction or not attributes:
             continue
         names = tuple(sorted(item.options))
-        for values in combinations(*(item.options[name] for name in names)):
+        for values in _combinations([item.options[name] for name in names], per_product, seed, item.asin):
             chosen = ", and ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
             text = f"{instruction} with {chosen}" if chosen else instruction
             yield _goal(item, text, attributes, values, names, seed)
+
+
+def _combinations(
+    options: Sequence[Sequence[str]], limit: int | None, *key: object
+) -> Iterator[tuple[str, ...]]:
+    """All combinations of a value each, or `limit` of them drawn by the key, in the same order."""
+    count = prod(map(len, options))
+    numbers: Iterable[int] = range(count)
+    if limit is not None and limit < count:
+        draws = uniform("combinations", *key)
+        drawn: set[int] = set()
+        while len(drawn) < limit:
+            drawn.add(int(next(draws) * count))
+        numbers = sorted(drawn)
+    for number in numbers:
+        values = []
+        left = number
+        for group in reversed(options):
+            left, place = divmod(left, len(group))
+            values.append(group[place])
+        yield tuple(reversed(values))
 
 
 def _human(products: Iterable[Product], raw: RawShop, seed: int) -> Iterator[Goal]:
@@ -111,7 +139,7 @@ def _goal(
     names: tuple[str, ...],
     seed: int,
 ) -> Goal:
-    limits = [limit for limit in PRICE_LIMITS if limit > item.price][:4]
+    limits = PRICE_LIMITS[bisect_right(PRICE_LIMITS, item.price) :][:4]
     limit = NO_LIMIT
     if len(limits) >= 2:
         # the larger of two different ones

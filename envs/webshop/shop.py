@@ -74,6 +74,7 @@ def open_shop(config: WebShopConfig) -> Shop:
         config.max_products,
         config.catalogue,
         config.goals,
+        config.goals_per_product,
         config.goal_seed,
         config.train_goals,
         config.eval_goals,
@@ -84,7 +85,14 @@ def open_shop(config: WebShopConfig) -> Shop:
 
 def split_stock(config: WebShopConfig) -> tuple[Stock, dict[Split, tuple[Goal, ...]]]:
     """Products and goals by split, without a search index. Raises DataError."""
-    stock = _stock(config.data_path, config.max_products, config.catalogue, config.goals, config.goal_seed)
+    stock = _stock(
+        config.data_path,
+        config.max_products,
+        config.catalogue,
+        config.goals,
+        config.goals_per_product,
+        config.goal_seed,
+    )
     goals = split_goals(
         stock.goals, seed=config.goal_seed, train=config.train_goals, evaluation=config.eval_goals
     )
@@ -97,13 +105,14 @@ def _open(
     max_products: int | None,
     catalogue: CatalogueConfig,
     source: GoalSource,
+    per_product: int | None,
     seed: int,
     train: int | None,
     evaluation: int,
     hits: int,
     nouns: str,
 ) -> Shop:
-    stock = _stock(data_path, max_products, catalogue, source, seed)
+    stock = _stock(data_path, max_products, catalogue, source, per_product, seed)
     goals = split_goals(stock.goals, seed=seed, train=train, evaluation=evaluation)
     return Shop(stock, goals, hits=hits, nouns=nouns)
 
@@ -114,6 +123,7 @@ def _stock(
     max_products: int | None,
     catalogue: CatalogueConfig,
     source: GoalSource,
+    per_product: int | None,
     seed: int,
 ) -> Stock:
     if data_path is None:
@@ -121,4 +131,4 @@ def _stock(
     else:
         raw, limit = read_files(Path(data_path), human=source == "human"), max_products
     products = read_products(raw, limit)
-    return Stock(products, tuple(goals_of(products, raw, source, seed)))
+    return Stock(products, tuple(goals_of(products, raw, source, seed, per_product)))

@@ -116,6 +116,21 @@ def test_products_without_an_instruction_have_no_goal(product, ins):
     assert goals_of(*shop_of(product(), ins), "synthetic", 0) == []
 
 
+def test_some_combinations_of_a_product_are_drawn_by_the_seed(product):
+    item = product(options={"size": ("s", "m", "l"), "color": ("red", "blue", "green")})
+    shop = shop_of(item, {"instruction": "Find me soft shirt", "instruction_attributes": ["soft"]})
+    every = goals_of(*shop, "synthetic", 0)
+    seen = set()
+    for seed in range(40):
+        some = goals_of(*shop, "synthetic", seed, 2)
+        assert len(some) == 2
+        seen |= {goal.options for goal in some}
+    assert seen == {goal.options for goal in every}
+    some = goals_of(*shop, "synthetic", 0, 2)
+    assert some == [goal for goal in every if goal in some]
+    assert goals_of(*shop, "synthetic", 0, 9) == every
+
+
 def test_human_instructions_are_taken_as_they_are(product):
     entries = [
         {"instruction": text, "instruction_attributes": attributes, "instruction_options": options}
