@@ -1,7 +1,7 @@
 """Real records keep their verdicts; the expected numbers were read off the curves, not off the code.
 
 CISPO falls from .222 to a trailing mean of (.051 + .035 + .059) / 3 = .048 at step 6. GRPO ends at
-(.297 + .336 + .445) / 3 = .359. The last five evaluations of GRPO swing by .07 around a line, those of GSPO and
+(.297 + .336 + .445) / 3 = .359; its last five evaluations leave their line by up to .06, those of GSPO and
 SAMPO by less.
 """
 
