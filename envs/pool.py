@@ -31,6 +31,10 @@ class EpisodeBook:
             state = "is over" if 0 <= episode < self._started else "does not exist"
             raise ValueError(f"episode {episode} {state} ({self._started} were started)")
 
+    def is_running(self, episode: int) -> bool:
+        """Whether an episode was started and has not ended."""
+        return episode in self._running
+
     def finish(self, episodes: Iterable[int]) -> None:
         """Note that these have ended."""
         self._running.difference_update(episodes)
@@ -63,7 +67,8 @@ class SerialPool(EnvPool):
             text, reward, terminated, truncated, info = self._envs[episode].step(action)
             over = terminated or truncated
             observation = None if over else _observation(text, info)
-            outcomes.append(Outcome(observation, float(reward), terminated, truncated, bool(info["success"])))
+            success, void = bool(info["success"]), bool(info.get("void", False))
+            outcomes.append(Outcome(observation, float(reward), terminated, truncated, success, void))
             if over:
                 self._book.finish([episode])
         return outcomes

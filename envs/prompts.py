@@ -14,6 +14,8 @@ from envs.text_env import Observation
 OBSERVATION_OPEN, OBSERVATION_CLOSE = "<obs>", "</obs>"
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ACTION_OPEN, ACTION_CLOSE = "<action>", "</action>"
+FENCE = "```"
+"""Opens an action whose lines and indentation mean something."""
 FORMAT_WORDS = (OBSERVATION_OPEN, OBSERVATION_CLOSE, THINK_OPEN, THINK_CLOSE, ACTION_OPEN, ACTION_CLOSE)
 """The words of the compact prompts and of responses that belong to no environment."""
 
@@ -47,8 +49,8 @@ REJECTIONS: tuple[Rejection, ...] = get_args(Rejection)
 class Parsed:
     """A response taken apart.
 
-    action     what to step the environment with: "" for a malformed response, the written one (white space
-               collapsed) otherwise, also when it is inadmissible
+    action     what to step the environment with: "" for a malformed response, the written one otherwise, also
+               when it is inadmissible; its white space collapsed, unless it opens with a fence (code)
     thought    what was thought, "" for a malformed response
     rejection  why the response is penalised, None when it is not
     """
@@ -81,7 +83,9 @@ def parse(response: str, admissible: Sequence[str] | None) -> Parsed:
     after = response[action_close + len(ACTION_CLOSE) :]
     if before.strip() or between.strip() or after.strip():
         return Parsed("", "", "text_outside")
-    action = " ".join(response[action_open + len(ACTION_OPEN) : action_close].split())
+    action = response[action_open + len(ACTION_OPEN) : action_close].strip()
+    if not action.startswith(FENCE):
+        action = " ".join(action.split())
     if not action:
         return Parsed("", "", "empty_action")
     thought = response[think_open + len(THINK_OPEN) : think_close].strip()

@@ -62,13 +62,20 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one action led to. `observation` is None when the episode is over."""
+    """What one action led to. `observation` is None when the episode is over.
+
+    void: the action did nothing that the environment knows (`void` in info, where it says so); trainers may
+    mask such turns.
+    failure: why the pool ended the episode, which is no doing of the policy's (a worker died); None otherwise.
+    """
 
     observation: Observation | None
     reward: float
     terminated: bool
     truncated: bool
     success: bool
+    void: bool = False
+    failure: str | None = None
 
 
 class EnvPool(ABC):
