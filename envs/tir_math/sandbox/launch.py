@@ -205,10 +205,10 @@ def _files(packages: Sequence[str]) -> list[Path]:
 
 
 def _top_level(distribution: metadata.Distribution) -> list[Path]:
-    """What a distribution puts beside other distributions in site-packages."""
+    """What a distribution puts into site-packages; its metadata too, which some packages read themselves."""
     first = dict.fromkeys(file.parts[0] for file in distribution.files or () if file.parts)
     paths = [Path(str(distribution.locate_file(name))) for name in first if name not in ("..", "__pycache__")]
-    return [path for path in paths if path.suffix not in (".dist-info", ".pth") and path.exists()]
+    return [path for path in paths if path.suffix != ".pth" and path.exists()]
 
 
 def _modules(package: str) -> list[str]:
