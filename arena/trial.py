@@ -189,9 +189,8 @@ def _conclude(
         exit=0,
         warnings=tuple({"name": warning.name, "step": warning.step} for warning in verdict.warnings),
     )
-    if diverged is not None and verdict.outcome != "diverged":
-        onset = recorder.train_step if verdict.onset is None else verdict.onset
-        outcome = replace(outcome, outcome="diverged", onset=onset, reason=diverged)
+    if diverged is not None and verdict.outcome not in ("diverged", "collapsed"):
+        outcome = replace(outcome, outcome="diverged", onset=recorder.train_step, reason=diverged)
     return outcome
 
 
