@@ -50,6 +50,7 @@ class WebShopEnv(TextEnv):
     def __init__(self, config: WebShopConfig) -> None:
         self.config = config
         self._shop: Shop | None = None
+        self._clickable: dict[str, Link] = {}
         self._turns = 0
         self._over = True
 
@@ -98,17 +99,16 @@ class WebShopEnv(TextEnv):
 
     def clickable(self) -> dict[str, Link]:
         """The links of the current page by the names that `click[...]` has for them; the first of a name."""
-        mode = self.config.observation
-        found: dict[str, Link] = {}
-        for link in links(self.shop, self.visit, self.config.page_size):
-            found.setdefault(click_name(link, mode), link)
-        return found
+        return self._clickable
 
     def _observe(self) -> tuple[str, Info]:
         config, visit = self.config, self.visit
         text = observe(
             self.shop, visit, config.observation, page_size=config.page_size, page_words=config.page_words
         )
+        self._clickable = {}
+        for link in links(self.shop, visit, config.page_size):
+            self._clickable.setdefault(click_name(link, config.observation), link)
         score = visit.score
         return text, {
             "anchor": text,
@@ -121,7 +121,7 @@ class WebShopEnv(TextEnv):
     def _admissible(self) -> list[str] | None:
         mode = self.config.observation
         if self.visit.page != "search":
-            return [write_action("click", name, mode) for name in self.clickable()]
+            return [write_action("click", name, mode) for name in self._clickable]
         if self.config.search == "free":
             return None
         choices = queries(self.visit.goal, self.config.queries)
