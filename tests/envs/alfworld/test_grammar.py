@@ -24,24 +24,15 @@ from envs.alfworld.naming import entity_names
 THINGS = [("a", "thing"), ("b", "thing"), ("c", "thing"), ("x", "place"), ("y", "place")]
 PLACEHOLDERS = [("p", "thing"), ("q", "thing"), ("r", "place"), ("s", "place")]
 
-facts = st.lists(
-    st.tuples(
-        st.sampled_from(["on", "near", "not_on"]), st.permutations(THINGS).map(lambda order: order[:2])
-    ),
-    max_size=14,
-)
+PREDICATES = st.sampled_from(["on", "near", "not_on"])
+facts = st.lists(st.tuples(PREDICATES, st.permutations(THINGS).map(lambda order: order[:2])), max_size=14)
 queries = st.lists(
-    st.tuples(
-        st.sampled_from(["on", "near", "not_on"]), st.permutations(PLACEHOLDERS).map(lambda order: order[:2])
-    ),
-    min_size=1,
-    max_size=3,
+    st.tuples(PREDICATES, st.permutations(PLACEHOLDERS).map(lambda order: order[:2])), min_size=1, max_size=3
 )
+givens = st.dictionaries(st.sampled_from(PLACEHOLDERS), st.sampled_from(THINGS))
 
 
-@given(
-    facts=facts, query=queries, given=st.dictionaries(st.sampled_from(PLACEHOLDERS), st.sampled_from(THINGS))
-)
+@given(facts=facts, query=queries, given=givens)
 @settings(max_examples=200, deadline=None)
 def test_answers_are_those_of_textworld_in_its_order(facts, query, given):
     from textworld.logic import GameLogic, Placeholder, Predicate, Proposition, Rule, State, Type, Variable
@@ -49,19 +40,12 @@ def test_answers_are_those_of_textworld_in_its_order(facts, query, given):
     logic = GameLogic()
     for name in ("thing", "place"):
         logic.types.add(Type(name, []))
-    state = State(
-        logic, [Proposition(name, [Variable(*thing) for thing in things]) for name, things in facts]
-    )
-    rule = Rule(
-        "query", [Predicate(name, [Placeholder(*each) for each in order]) for name, order in query], []
-    )
+    state = State(logic, [Proposition(name, [Variable(*each) for each in things]) for name, things in facts])
+    predicates = [Predicate(name, [Placeholder(*each) for each in order]) for name, order in query]
     mapping = {Placeholder(*placeholder): Variable(*thing) for placeholder, thing in given.items()}
     expected = [
-        {
-            (placeholder.name, placeholder.type): (thing.name, thing.type)
-            for placeholder, thing in answer.items()
-        }
-        for answer in state.all_assignments(rule, mapping)
+        {(each.name, each.type): (thing.name, thing.type) for each, thing in answer.items()}
+        for answer in state.all_assignments(Rule("query", predicates, []), mapping)
     ]
     ours = Facts(Fact(name, tuple(things)) for name, things in facts)
     conditions = tuple(
@@ -142,11 +126,11 @@ SMALL = """
 grammar :: \"\"\"
     {
         "intro": [{"rhs": "You see [{t.indefinite + ' ' + t.name | there(t : thing)}].#more#"}],
-        "more": [{"condition": "there(t : thing) & red(t : thing)", "rhs": " One is red."}, {"rhs": ""}],
+        "more": [{"condition": "there(t : thing) & red(t : thing)", "rhs": "(One is red.)"}, {"rhs": ""}],
         "task": [{"rhs": "Your task is to: UNKNOWN GOAL."}],
         "list_empty": [{"rhs": "nothing"}],
         "list_separator": [{"rhs": ", "}],
-        "list_last_separator": [{"rhs": " and "}]
+        "list_last_separator": [{"rhs": ", and "}]
     }
 \"\"\";
 """
@@ -157,8 +141,8 @@ grammar :: \"\"\"
     [
         ("", "", "You see nothing."),
         ("b", "", "You see a name of b."),
-        ("ba", "c", "You see a name of a and a name of b."),
-        ("cab", "b", "You see a name of a, a name of b and a name of c. One is red."),
+        ("ba", "c", "You see a name of a, and a name of b."),
+        ("cab", "b", "You see a name of a, a name of b, and a name of c.(One is red.)"),
     ],
 )
 def test_enumerations_and_conditions(things, red, text):
