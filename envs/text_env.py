@@ -66,7 +66,7 @@ class Outcome:
 
     void: the action did nothing that the environment knows (`void` in info, where it says so); trainers may
     mask such turns.
-    failure: why the pool ended the episode, which is no doing of the policy's (a worker died); None otherwise.
+    failure: why the pool ended the episode, no doing of the policy's (a worker died); None otherwise.
     """
 
     observation: Observation | None
