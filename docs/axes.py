@@ -54,27 +54,37 @@ A its advantage. w is the ratio pi_theta / pi_old of a token, s that of a sequen
 
 @dataclass(frozen=True)
 class Drawn:
-    """A curve of the figure: an option and the parameters in which it differs from its defaults."""
+    """A panel of the figure: an option and the parameters in which it differs from its defaults."""
 
     option: str
     parameters: dict[str, Any]
-    title: str
+    said: str
 
 
-DRAWN = (
-    Drawn("token", {}, "token, 0.2"),
-    Drawn("token_higher", {}, "token_higher, 0.2 / 0.28"),
-    Drawn("token", {"dual_clip": 2.0}, "token, dual_clip 2"),
-    Drawn("sequence", {}, "sequence, 0.003 / 0.004"),
-    Drawn("soft", {}, "soft, tau 1 / 1.05"),
-    Drawn("cispo", {}, "cispo, hi 0.2"),
+VARIANTS = (
+    Drawn("token", {"dual_clip": 2.0}, "dual_clip 2"),
     Drawn(
         "gated",
         {"weight": "one", "low": {"level": "token", "eps": 0.5}, "high": {"level": "token", "eps": 1.0}},
-        "gated, weight one, 0.5 / 1",
+        "weight one\nlow 0.5, high 1",
     ),
-    Drawn("none", {}, "none"),
 )
+"""Panels beside every option's defaults; an option that has no gate by default has its variant alone."""
+
+
+def panels() -> list[Drawn]:
+    """What the figure shows, in the order of the code."""
+    shown = []
+    for name in sorted(CATALOGUE.names("is_clipping"), key=partial(_line, "is_clipping")):
+        option = CATALOGUE.option("is_clipping", name)
+        own = [key for key in option.defaults if key not in SETTINGS["is_clipping"].model_fields]
+        numbers = [
+            f"{key} {option.defaults[key]:g}" for key in own if isinstance(option.defaults[key], float)
+        ]
+        if name != "gated":
+            shown.append(Drawn(name, {}, "\n".join(numbers)))
+        shown += [variant for variant in VARIANTS if variant.option == name]
+    return shown
 
 
 def gradient_weights(
@@ -99,6 +109,8 @@ def gradient_weights(
 def draw_gradients(path: Path) -> None:
     """One panel per option: the weight on grad log pi against the ratio, for A > 0 and A < 0."""
     ratios = torch.linspace(0.25, 4.0, 4001)
+    shown = panels()
+    rows = -(-len(shown) // 4)
     lines = [
         Line2D([], [], color=PALETTE[0], linewidth=2.2, label="A > 0"),
         Line2D([], [], color=PALETTE[1], linewidth=2.2, linestyle=(0, (4, 1.6)), label="A < 0"),
@@ -106,30 +118,33 @@ def draw_gradients(path: Path) -> None:
     ]
     with figure_style():
         figure = new_figure(
-            4.6,
+            2.3 * rows,
             "What each clipping option multiplies grad log pi with",
             "Weight on A grad log pi against the ratio pi / pi_old of a row of one token, where the token's "
             "and the sequence's ratio are the same. All agree at ratio 1; a token at weight 0 is silent.",
             lines,
         )
-        panels = figure.subplots(2, 4, sharex=True, sharey=True)
-        for drawn, axes in zip(DRAWN, panels.flat, strict=True):
+        grid = figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False)
+        for axes in grid.flat[len(shown) :]:
+            axes.set_visible(False)
+        for drawn, axes in zip(shown, grid.flat, strict=False):
             axes.plot(ratios, ratios, color=MUTED, linewidth=1.0, zorder=1)
             axes.axvline(1, color=FAINT, linewidth=1.2, zorder=0)
             for sign, line in ((1, lines[0]), (-1, lines[1])):
                 weights = gradient_weights(drawn.option, drawn.parameters, ratios, sign)
                 style = {"color": line.get_color(), "linestyle": line.get_linestyle()}
                 axes.plot(ratios, weights, linewidth=2.2, zorder=3 if sign < 0 else 2, **style)
-            axes.set_title(drawn.title)
+            axes.set_title(drawn.option)
+            axes.text(0.04, 0.95, drawn.said, color=MUTED, fontsize=8.5, va="top", transform=axes.transAxes)
             axes.set_xscale("log")
             axes.set_xlim(0.25, 4)
             axes.set_ylim(-0.08, 2.6)
             plain_numbers(axes.xaxis)
             axes.set_xticks([0.25, 0.5, 1, 2, 4])
             axes.minorticks_off()
-        for axes in panels[1]:
+        for axes in grid[-1]:
             axes.set_xlabel("ratio")
-        for axes in panels[:, 0]:
+        for axes in grid[:, 0]:
             axes.set_ylabel("weight")
         save(figure, path)
 

@@ -32,7 +32,7 @@ def test_the_page_is_up_to_date(axes: ModuleType) -> None:
 
 
 def test_the_figure_has_every_clipping_option_and_can_be_drawn(axes: ModuleType, tmp_path: Path) -> None:
-    assert {drawn.option for drawn in axes.DRAWN} == set(axes.CATALOGUE.names("is_clipping"))
+    assert {drawn.option for drawn in axes.panels()} == set(axes.CATALOGUE.names("is_clipping"))
     axes.draw_gradients(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     assert "](figures/gradients.png)" in axes.PAGE.read_text()
