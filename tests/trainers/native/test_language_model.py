@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -342,7 +343,8 @@ def test_tiny_path_imports_no_transformers(configure: Configure, clone: Path, tm
         f"training.train(config, clone=Path({str(clone)!r}), checkpoints=folder, monitor=MemoryMonitor())\n"
         "assert not {'transformers', 'peft', 'tokenizers'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3])
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[3], env=environment)
 
 
 def test_tiny_policy_saved_here_loads_as_a_language_model_and_scores_alike(
