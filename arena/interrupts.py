@@ -19,6 +19,8 @@ class Interrupts:
         self.event = threading.Event()
 
     def _add(self, number: int, frame: FrameType | None) -> None:
+        # Ray puts a handler of its own before this one, which has set an alarm that would abort the process.
+        signal.alarm(0)
         self.count += 1
         self.event.set()
 

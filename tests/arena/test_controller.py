@@ -87,7 +87,7 @@ def make_jobs(study: Study, states: dict[str, str] | None = None) -> Jobs:
     return Jobs(study, study.trials, found, EventLog(study.folder), ORIGIN, Limits(hang=30, grace=1))
 
 
-def events(study: Study) -> list[tuple[str, ...]]:
+def events(study: Study) -> list[tuple[str, str | None]]:
     lines = records.read_lines(study.folder / "events.jsonl").rows
     return [(line["event"], line.get("trial") or line.get("clone")) for line in lines]
 

@@ -16,6 +16,7 @@ from fake_study import fake_config, make_job, make_trial, wait_for
 from arena import records
 from arena.capped_log import CappedLog
 from arena.clones import clone_folder, is_ready
+from arena.ledger import trial_state
 from arena.locks import Lock, is_held, read_holder
 from arena.processes import ProcessMark, sweep_orphans, tagged
 from arena.records import LOCK, LOG, read_outcome
@@ -74,6 +75,38 @@ def test_every_way_to_die_is_a_failure_with_its_reason(
     assert (outcome.outcome, outcome.exit, outcome.step, outcome.steps) == ("failed", exit_code, 4, 12)
     assert words in ending.reason
     assert words in outcome.reason
+
+
+def test_a_full_disk_fails_a_trial_that_then_goes_on_when_there_is_room(
+    tmp_path: Path, undisturbed: dict[str, bytes]
+) -> None:
+    ending, folder = run(tmp_path, behaviour="disk_full", at=8, once=True)
+    assert (ending.kind, ending.exit) == ("crashed", 1)
+    assert "File too large" in ending.reason
+    assert supervise(make_job(folder)).kind == "finished"
+    assert contents(folder) == undisturbed
+
+
+def test_an_outcome_that_cannot_be_written_leaves_a_trial_to_be_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Path, outcome: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("arena.supervisor.write_outcome", fail)
+    ending, folder = run(tmp_path, behaviour="signal", at=5)
+    assert ending.kind == "crashed"
+    assert trial_state(folder) == "interrupted"
+
+
+def test_a_kill_by_the_kernel_for_lack_of_memory_is_told_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([3, 4])
+    monkeypatch.setattr("arena.supervisor._out_of_memory_kills", lambda: next(counts))
+    ending, _ = run(tmp_path, behaviour="signal", at=5)
+    assert (ending.kind, ending.exit) == ("out_of_memory", -signal.SIGKILL)
+    assert "out of memory" in ending.reason
 
 
 def test_the_traceback_is_in_the_log(tmp_path: Path) -> None:

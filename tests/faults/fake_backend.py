@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import resource
 import signal
 import sys
 import time
@@ -139,6 +140,9 @@ def _behave(behaviour: str, loss: float) -> float:
             os.kill(os.getpid(), signal.SIGKILL)
         case "nan":
             return math.nan
+        case "disk_full":
+            # No file grows any more: every write meets what a full disk is like.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         case "environment":
             os.write(1, json.dumps(_visible()).encode() + b"\n")
         case "grandchild_holds_output":

@@ -119,11 +119,20 @@ def make_study(
         assignments=(),
         axes={"is_clipping": ("fake",)},
         design="full",
+        **_estimable(),
         profile="laptop",
         trials=tuple(trials),
         budget=Budget(),
         estimate=Estimate({}, 0.0, 0.0, 1, "made up"),
     )
+
+
+def _estimable() -> dict[str, Any]:
+    if "estimable" not in Study.__dataclass_fields__:
+        return {}
+    from arena.estimability import Estimable
+
+    return {"estimable": Estimable((), (), (), (), 0.0)}
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -132,7 +141,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {seconds} s in vain")
-        time.sleep(0.01)
+        time.sleep(0.03)
     return value
 
 

@@ -1,4 +1,4 @@
-"""A driver in a process of its own: `python run_fake_study.py STUDIES TRIALS SCRIPT`, SCRIPT as JSON."""
+"""A driver in a process of its own: `run_fake_study.py STUDIES TRIALS SCRIPT [GPUS]`; SCRIPT is JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from arena.controller import run_study
 from arena.supervisor import Limits
 
 
-def main(studies: str, trials: str, script: str) -> int:
+def main(studies: str, trials: str, script: str, gpus: str = "0") -> int:
     configs = [fake_study.fake_config(seed=seed, **json.loads(script)) for seed in range(int(trials))]
-    study = fake_study.make_study(Path(studies), configs)
+    study = fake_study.make_study(Path(studies), configs, gpus=float(gpus))
     return run_study(study, limits=Limits(hang=60, grace=2))
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import fake_study
@@ -27,11 +28,23 @@ TRIALS = 6
 SCRIPT = {"steps": 40, "seconds": 0.1, "clone_seconds": 0.3}
 
 
+STARTED: list[subprocess.Popen[bytes]] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_driver_outlives_its_test() -> Iterator[None]:
+    yield
+    for driver in STARTED:
+        driver.kill()
+        driver.wait()
+    STARTED.clear()
+
+
 def start(studies: Path) -> subprocess.Popen[bytes]:
     """A driver. What it prints goes to a file, so that it cannot block on us."""
     with (studies / "terminal.log").open("ab") as log:
         command = [sys.executable, str(Path(__file__).with_name("run_fake_study.py"))]
-        return subprocess.Popen(
+        driver = subprocess.Popen(
             [*command, str(studies), str(TRIALS), json.dumps(SCRIPT)],
             stdout=log,
             stderr=log,
@@ -39,6 +52,8 @@ def start(studies: Path) -> subprocess.Popen[bytes]:
             cwd=studies,
             env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{studies}/mlflow.db"},
         )
+    STARTED.append(driver)
+    return driver
 
 
 def finish(studies: Path) -> None:
@@ -84,7 +99,7 @@ def test_a_killed_driver_leaves_nothing_and_the_next_one_completes(tmp_path: Pat
     rays: list[psutil.Process] = []
     for _ in range(2):
         driver = start(tmp_path)
-        wait_for(lambda: tagged(tmp_path), 120)
+        wait_for(lambda: tagged(tmp_path), 240)
         time.sleep(moments.uniform(0, 12))
         rays += family(driver)
         driver.kill()
@@ -104,10 +119,9 @@ def test_a_stopped_driver_lets_steps_finish_and_says_interrupted(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     driver = start(tmp_path)
-    wait_for(lambda: len(tagged(tmp_path / "faults")) == 2, 120)
-    wait_for(lambda: len(list(tmp_path.glob(f"faults/trials/*/{records.METRICS}"))) >= 2)
+    wait_for(lambda: list(tmp_path.glob(f"faults/trials/*/{records.METRICS}")), 240)
     driver.send_signal(number)
-    assert driver.wait(120) == 130
+    assert driver.wait(240) == 130
     states = study_states(tmp_path / "faults")
     assert "interrupted" in states.values()
     assert not set(states.values()) & {"failed", "running"}
@@ -126,11 +140,11 @@ def test_a_stopped_driver_lets_steps_finish_and_says_interrupted(
 
 def test_a_driver_that_is_stopped_twice_kills(tmp_path: Path) -> None:
     driver = start(tmp_path)
-    wait_for(lambda: tagged(tmp_path / "faults"), 120)
+    wait_for(lambda: tagged(tmp_path / "faults"), 240)
     driver.send_signal(signal.SIGINT)
     time.sleep(0.05)
     driver.send_signal(signal.SIGINT)
-    assert driver.wait(120) == 130
+    assert driver.wait(240) == 130
     assert tagged(tmp_path) == []
     finish(tmp_path)
     assert_complete(tmp_path)
@@ -138,7 +152,7 @@ def test_a_driver_that_is_stopped_twice_kills(tmp_path: Path) -> None:
 
 def test_a_killed_worker_costs_no_trial(tmp_path: Path) -> None:
     driver = start(tmp_path)
-    wait_for(lambda: tagged(tmp_path / "faults"), 120)
+    wait_for(lambda: tagged(tmp_path / "faults"), 240)
     workers = [process for process in family(driver) if "Worker.train" in " ".join(process.cmdline())]
     workers[0].kill()
     assert driver.wait(300) == 0
@@ -147,7 +161,7 @@ def test_a_killed_worker_costs_no_trial(tmp_path: Path) -> None:
 
 def test_a_killed_raylet_ends_the_run_and_the_next_one_completes(tmp_path: Path) -> None:
     driver = start(tmp_path)
-    wait_for(lambda: tagged(tmp_path / "faults"), 120)
+    wait_for(lambda: tagged(tmp_path / "faults"), 240)
     (raylet,) = [process for process in family(driver) if process.name() == "raylet"]
     raylet.kill()
     assert driver.wait(300) in (0, 1)
