@@ -142,7 +142,8 @@ def test_packages_are_there_when_asked_for_and_not_otherwise(run):
             ]
         )
     assert solved.output == "[2, 3]\n"
-    assert "'mpmath', 'sympy'" in listed.output
+    assert all(f"'{name}'" in listed.output for name in ("mpmath", "sympy"))
+    assert "'pytest'" not in listed.output
     assert "pytest" not in listed.output
     assert listed.output.endswith("True)\n")
 
