@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from arena.experimental_design import Design
 from arena.mistakes import brief
 from trainers.config import Count, NonNegative, Positive
 
@@ -41,6 +40,52 @@ class Choice(Strict):
             "expected a name or {name: {parameter: value}}, got {given}",
             {"given": brief(value)},
         )
+
+
+DesignName = Literal["full", "one_factor", "pairwise", "fraction", "d_optimal", "points"]
+
+
+class Design(Strict):
+    """How points are chosen: a name, `{fraction: 0.25}`, or `{d_optimal: {runs: 12, interactions: true}}`."""
+
+    name: DesignName
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Of `fraction`: which part of the combinations."""
+    runs: Count | None = None
+    """Of `d_optimal`: how many points."""
+    interactions: bool | None = None
+    """Of `d_optimal`: whether two-factor interactions are to be told apart too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: Any) -> Any:
+        written: Any = {value: None} if isinstance(value, str) else value
+        pair: Any = next(iter(written.items())) if isinstance(written, dict) and len(written) == 1 else None
+        match pair:
+            case "fraction", None:
+                return {"name": "fraction", "share": 0.5}
+            case "fraction", bool() | str() | list() | dict():
+                pass
+            case "fraction", share:
+                return {"name": "fraction", "share": float(share)}
+            case "d_optimal", int() as runs if not isinstance(runs, bool):
+                return {"name": "d_optimal", "runs": runs}
+            case "d_optimal", {"runs": _, **more} as given if set(more) <= {"interactions"}:
+                return {"name": "d_optimal", **given}
+            case str(name), None if name != "d_optimal":
+                return {"name": name}
+        raise PydanticCustomError(
+            "design",
+            "expected full, one_factor, pairwise, points, {fraction} or {d_optimal}, got {given}",
+            {"fraction": "{fraction: SHARE}", "d_optimal": "{d_optimal: RUNS}", "given": brief(value)},
+        )
+
+    @property
+    def label(self) -> str:
+        """`pairwise`, `fraction(share=0.25)`, `d_optimal(runs=12, interactions=true)`."""
+        given = {key: value for key, value in self.model_dump(exclude={"name"}).items() if value}
+        shown = ", ".join(f"{key}={str(value).lower()}" for key, value in given.items())
+        return f"{self.name}({shown})" if shown else self.name
 
 
 class ResourcesSection(Strict):
@@ -77,8 +122,11 @@ class Grid(Strict):
     """The environments, crossed with everything; Sokoban when left out."""
     seeds: Count | list[Annotated[int, Field(ge=0)]] = 1
     """How many seeds (0, 1, ...), or a list of them."""
-    design: Design = "full"
-    """full: all combinations; one_factor: the first of each and single changes; points: only `points`."""
+    design: Design = Design.model_validate("full")
+    """Which combinations of the axes: full (all), one_factor (the first of each and every single change),
+    pairwise (every pair of options), {fraction: SHARE} (options equally often), {d_optimal: RUNS} (those that
+    show most), points (only `points`).
+    """
     points: list[dict[str, Choice]] = []
     """More points, written out: {axis: option}; an axis left out takes its default option."""
     exclude: list[Annotated[dict[str, Any], Field(min_length=1)]] = []

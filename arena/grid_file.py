@@ -71,6 +71,11 @@ class GridFile:
     envs: list[str] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
 
+    @property
+    def has_product(self) -> bool:
+        """Whether the axes' options are crossed; a grid of methods or points alone has nothing to cross."""
+        return self.grid.design.name != "points" and (bool(self.axes) or not self.points)
+
 
 def read_grid(path: Path, assignments: Sequence[str], catalogue: Catalogue) -> GridFile:
     """Read a grid file and the `key=value` of a command line that go over it.
@@ -133,6 +138,7 @@ def _validate(source: Source, mistakes: list[Mistake]) -> Grid:
 
 def _structural(source: Source, loc: Path_, item: Mapping[str, Any]) -> Mistake:
     path = tuple(part for part in loc if part not in ("int", "list[constrained-int]"))
+    path = path[:1] if path[0] == "design" else path
     if item["type"] == "extra_forbidden":
         message = explain(item, _fields_at(path[:-1]))
         if len(path) == 1 and (path[0] in TrialConfig.model_fields or "." in str(path[0])):
@@ -217,11 +223,11 @@ class _Reader:
 
     def _design(self) -> None:
         grid = self.file.grid
-        if grid.design == "points" and grid.axes:
+        if grid.design.name == "points" and grid.axes:
             self._note(
                 ("axes",), "not used by `design: points`; write the points under `points`, or remove `design`"
             )
-        if grid.design == "points" and not grid.points and not grid.methods:
+        if grid.design.name == "points" and not grid.points and not grid.methods:
             self._note(("design",), "`design: points` needs `points` or `methods`")
 
     def _envs(self, names: Sequence[str]) -> None:

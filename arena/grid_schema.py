@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from arena.grid import Grid
+from arena.grid import Design, Grid
 from arena.grid_file import GROUP_KEYS
 from arena.identity import CollapseConfig, TrialConfig
 from arena.options import AXES, Catalogue
@@ -42,6 +42,7 @@ def grid_schema(catalogue: Catalogue) -> Schema:
             "properties": {key: _some(value) for key, value in keys.items()},
             "additionalProperties": {"type": "array", "minItems": 1},
         },
+        design=_design(),
         profile={"enum": ["auto", *catalogue.names("profile")]},
         overrides=_keys(keys),
         collapse={
@@ -52,8 +53,26 @@ def grid_schema(catalogue: Catalogue) -> Schema:
             },
         },
     )
-    schema["$defs"].pop("Choice", None)
+    for unused in ("Choice", "Design"):
+        schema["$defs"].pop(unused, None)
     return schema
+
+
+def _design() -> Schema:
+    """A design's name, or the name of one that takes a number with it."""
+    fields = {name: _value(field.rebuild_annotation()) for name, field in Design.model_fields.items()}
+    runs = {key: fields[key] for key in ("runs", "interactions")}
+    numbered = {
+        "fraction": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        "d_optimal": {"anyOf": [{"type": "integer", "minimum": 1}, _closed(runs, required=["runs"])]},
+    }
+    names = [name for name in fields["name"]["enum"] if name != "d_optimal"]
+    alone = [_closed({name: value}, required=[name]) for name, value in numbered.items()]
+    return {"anyOf": [{"enum": names}, *alone]}
+
+
+def _closed(properties: Schema, required: list[str]) -> Schema:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _fill(properties: Schema, **known: Schema) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from arena.estimability import NOTHING_VARIES, Estimable
 from arena.identity import TrialConfig
 
 State = Literal["pending", "running", "done", "failed", "interrupted", "unavailable"]
@@ -81,9 +82,9 @@ class Study:
 
     folder: `<studies>/<name>`, which may not exist yet; studies: its parent, where clones are cached too.
     grid, text: the grid file and its contents (for `grid.yaml`); assignments: the `key=value` of the command
-    line. axes: per axis the labels of the options that occur. design: how points were chosen. profile: the
-    resolved name; frozen for later runs by being in `plan.json`. over_budget: each way in which the plan
-    exceeds its budget, as a sentence; empty when it does not.
+    line. axes: per axis the labels of the options that occur. design: how points were chosen. estimable: what
+    the cells can show. profile: the resolved name; frozen for later runs by being in `plan.json`.
+    over_budget: each way in which the plan exceeds its budget, as a sentence; empty when it does not.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Study:
     budget: Budget
     estimate: Estimate
     over_budget: tuple[str, ...] = ()
+    estimable: Estimable = NOTHING_VARIES
 
     @property
     def studies(self) -> Path:
@@ -116,6 +118,7 @@ class Study:
             "question": self.question,
             "axes": {axis: list(labels) for axis, labels in self.axes.items()},
             "design": self.design,
+            "estimable": self.estimable.document(),
             "profile": self.profile,
             "trials": _trial_documents(self.trials),
         }

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from arena.estimability import Estimable
 from arena.plan import PlannedTrial, Study
 
 MOST_ROWS = 60
 """Cells shown of a large plan; the totals below the table cover all of them."""
+
+MOST_GROUPS, MOST_NAMES = 6, 8
+"""Groups of effects shown, and names in a list."""
 
 STATE_STYLES: Mapping[str, str] = {
     "done": "green",
@@ -35,6 +39,7 @@ def plan_view(study: Study) -> RenderableType:
     parts.append(_table(study, cells))
     if len(cells) > MOST_ROWS:
         parts.append(Text(f"... and {len(cells) - MOST_ROWS:,} more cells"))
+    parts += [Text(line) for line in design_lines(study.design, study.estimable)]
     parts.extend(_summary(study, cells))
     return Group(*parts)
 
@@ -76,6 +81,39 @@ def _summary(study: Study, cells: Mapping[str, list[PlannedTrial]]) -> list[Rend
     lines += [Text(f"unavailable: {problem}", style="magenta") for problem in problems]
     lines += [Text(f"over budget: {reason}", style="red") for reason in study.over_budget]
     return lines
+
+
+def design_lines(design: str, shown: Estimable) -> list[str]:
+    """What the cells of a design can show and what they cannot; nothing when no two factors vary."""
+    factors = shown.factors
+    if len(factors) < 2:
+        return []
+    pairs = len(factors) * (len(factors) - 1) // 2
+    if len(shown.main) == len(factors) and len(shown.interactions) == pairs:
+        effects = f"all main effects and two-factor interactions of {_listed(factors)}"
+        return [f"Design {design} tells apart {effects} (D-efficiency {shown.d_efficiency:.0%})."]
+    if not shown.main:
+        together = f"Design {design} changes {_listed(factors)} together"
+        return [f"{together}: cells can be compared, no difference can be put down to one of these."]
+    groups = shown.aliased if len(shown.aliased) > 1 else ()
+    mixed = " | ".join(_listed(group) for group in groups[:MOST_GROUPS])
+    lines = {
+        "main effects": _listed(shown.clear),
+        "main effects if nothing interacts": _listed([one for one in shown.main if one not in shown.clear]),
+        "no main effect of its own": _listed([one for one in factors if one not in shown.main]),
+        "interactions": _listed(shown.interactions) or ("none" if shown.complete else "not looked into"),
+        "mixed up": mixed + (f" | {len(groups) - MOST_GROUPS} more" if len(groups) > MOST_GROUPS else ""),
+    }
+    efficiency = f" (D-efficiency {shown.d_efficiency:.0%})" if shown.d_efficiency else ""
+    return [
+        f"Design {design} tells apart{efficiency}",
+        *(f"  {what}: {effects}" for what, effects in lines.items() if effects),
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def states_text(states: Iterable[str]) -> Text:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from arena.cells import Cell, make_cells
 from arena.configuration import Composer, resolve_profile, visible_gpus
+from arena.estimability import Estimable, estimable
 from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
 from arena.grid_file import GridFile, read_grid
 from arena.identity import TrialConfig, trial_id
@@ -50,7 +51,8 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         text=file.source.text,
         assignments=tuple(assignments),
         axes=_axes(cells),
-        design=file.grid.design,
+        design=file.grid.design.label if file.has_product else "points",
+        estimable=_estimable(cells),
         profile=profile,
         trials=trials,
         budget=budget,
@@ -147,6 +149,15 @@ def described_label(option: str | Mapping[str, Mapping[str, object]]) -> str:
         return option
     ((name, parameters),) = option.items()
     return option_label(name, differences(parameters, {}))
+
+
+def _estimable(cells: Iterable[Cell]) -> Estimable:
+    """What the cells can show. Other clones are repetitions, as other seeds are, and no factor."""
+    repetitions = "cloning.clone_seed"
+    levels = [{**cell.levels, **cell.surroundings} for cell in cells]
+    for level in levels:
+        level.pop(repetitions, None)
+    return estimable(levels)
 
 
 def _estimate(trials: Sequence[PlannedTrial], cells: Sequence[Cell], studies: Path, study: Path) -> Estimate:

@@ -153,6 +153,25 @@ def test_plan_as_text_says_what_people_want_to_know(arena: Run, grid: Callable[.
     assert "SAMPO" in ran.out
 
 
+def test_plan_says_what_a_design_can_show(arena: Run, grid: Callable[..., str]) -> None:
+    axes = {
+        "loss_aggregation": ["token_mean", "seq_mean_token_mean"],
+        "is_clipping": ["token", "cispo"],
+        "dynamic_filtering": ["none", "group_variance"],
+        "advantage": ["grpo", "gigpo"],
+    }
+    assert "Design full tells apart all main effects and two-factor" in arena("plan", grid(axes=axes)).out
+    out = arena("plan", grid(axes=axes, design="fraction")).out
+    assert "Design fraction(share=0.5) tells apart (D-efficiency 100%)" in out
+    assert "main effects: loss_aggregation, is_clipping, dynamic_filtering, advantage" in out
+    assert "mixed up: loss_aggregation:is_clipping, dynamic_filtering:advantage | " in out
+    out = arena("plan", grid(axes=axes, design="one_factor")).out
+    assert "main effects if nothing interacts: loss_aggregation, " in out
+    assert "interactions: none" in out
+    assert "together: cells can be compared" in arena("plan", grid(methods=["GRPO", "SAMPO"])).out
+    assert "Design" not in arena("plan", grid(axes={"advantage": ["grpo", "rloo"]})).out
+
+
 def test_plan_over_budget_says_so_and_run_refuses(
     arena: Run, grid: Callable[..., str], controller: Controller
 ) -> None:

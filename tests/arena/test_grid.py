@@ -175,7 +175,7 @@ BAD = {
     ),
     "unknown model": (
         "name: a\noverrides: {model: tinny}\n",
-        "g.yaml:2:20: overrides.model: unknown model 'tinny'; did you mean 'tiny'? (models: tiny",
+        "g.yaml:2:20: overrides.model: unknown model 'tinny'; did you mean 'tiny'? (models: ",
     ),
     "unknown profile": (
         "name: a\nprofile: labtop\n",
@@ -183,7 +183,19 @@ BAD = {
     ),
     "unknown design": (
         "name: a\ndesign: ful\n",
-        "g.yaml:2:9: design: unknown value 'ful'; did you mean 'full'? (values: full, one_factor, points)",
+        "g.yaml:2:9: design: unknown value 'ful'; did you mean 'full'? (values: d_optimal, fraction, ",
+    ),
+    "design without its number": (
+        "name: a\ndesign: d_optimal\n",
+        "g.yaml:2:9: design: expected full, one_factor, pairwise, points, {fraction: SHARE} or {d_optimal: ",
+    ),
+    "more than all": (
+        "name: a\ndesign: {fraction: 1.5}\n",
+        "g.yaml:2:9: design: should be less than or equal to 1, got 1.5",
+    ),
+    "too few runs to show anything": (
+        "name: a\naxes: {advantage: [grpo, rloo, lite]}\ndesign: {d_optimal: 2}\n",
+        "g.yaml:3:9: design: 2 runs cannot separate the main effects of these axes; give at least 3",
     ),
     "k1 in the loss": (
         "name: a\noverrides: {trainer.kl.estimator: k1}\n",

@@ -45,6 +45,10 @@ def test_the_grids_that_come_with_it_are_right(path: Path) -> None:
         {"sweep": {"trainer.learning_rate": [1e-3]}},
         {"collapse": {"stop": True}},
         {"profile": "laptop"},
+        {"design": "pairwise"},
+        {"design": {"fraction": 0.25}},
+        {"design": {"d_optimal": 12}},
+        {"design": {"d_optimal": {"runs": 12, "interactions": True}}},
     ],
 )
 def test_what_we_accept_it_accepts(part: dict[str, Any]) -> None:
@@ -66,6 +70,10 @@ def test_what_we_accept_it_accepts(part: dict[str, Any]) -> None:
         {"sweep": {"trainer.steps": []}},
         {"collapse": {"stop": "yes"}},
         {"profile": "labtop"},
+        {"design": "ful"},
+        {"design": "d_optimal"},
+        {"design": {"fraction": 0}},
+        {"design": {"d_optimal": {"interactions": True}}},
         {"sedes": 3},
         {"seeds": 0},
     ],

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
-from arena.grid import Grid
+from arena.grid import DesignName, Grid
 from arena.options import AXES, Catalogue
 from arena.plan import Study
+from arena.plan_view import design_lines
 from arena.planning import plan_study
 
 PAGE = (Path(__file__).parents[2] / "docs" / "grids.md").read_text()
@@ -57,8 +59,21 @@ def test_every_command_of_the_page_plans(folder: Path) -> None:
         assert plan(GRIDS[Path(file).stem], folder, *assignments).trials
 
 
+def test_what_the_page_shows_of_a_plan_is_what_a_plan_says(folder: Path) -> None:
+    study = plan(GRIDS["half"], folder)
+    said = design_lines(study.design, study.estimable)
+    (shown,) = [text.splitlines() for text in blocks("") if text.startswith("Design")]
+    for line, whole in zip(shown, said, strict=True):
+        assert whole.startswith(line.removesuffix("..."))
+
+
+def test_the_page_has_every_design() -> None:
+    listed = set(re.findall(r"^\| `\{?(\w+)", PAGE[PAGE.index("## Designs") :], re.MULTILINE))
+    assert listed == set(get_args(DesignName))
+
+
 def test_the_page_has_every_key_of_a_grid_and_the_defaults_of_the_axes() -> None:
-    described = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
+    described = set(re.findall(r"^\| `(\w+)` \|", PAGE[: PAGE.index("## Settings")], re.MULTILINE))
     assert described == set(Grid.model_fields) - {"tuning"}
     defaults = Catalogue().defaults
     assert ", ".join(f"`{defaults[axis]}`" for axis in AXES) in PAGE
