@@ -40,15 +40,19 @@ class Choices:
 
 
 class Node:
-    """A state of a game: what can be done, whether it is won, and where commands lead as far as is known."""
+    """A state of a game: what can be done, whether it is won, and where commands lead as far as is known.
 
-    __slots__ = ("_operator", "_parent", "choices", "edges", "state", "won")
+    note: whatever an expert wants to remember of it.
+    """
+
+    __slots__ = ("_operator", "_parent", "choices", "edges", "note", "state", "won")
 
     def __init__(self, parent: Node | None, operator: int, choices: Choices, *, won: bool) -> None:
         self._parent, self._operator = parent, operator
         self.choices, self.won = choices, won
         self.edges: dict[str, tuple[Node, str]] = {}
         self.state: tuple[object, int] | None = None
+        self.note: object = None
 
     def way(self) -> list[tuple[Node, int]]:
         """A way from the start to here: nodes, each with the operator that led to it (-1 at the start)."""
@@ -99,20 +103,17 @@ class Game:
         self._initial = Facts(made.facts)
         self._grounds: dict[int, _Ground] = {}
         self._choices: dict[tuple[int, ...], Choices] = {}
+        self._nodes: dict[int, Node] = {}
         self.forget()
 
     def forget(self) -> None:
         """Drop the graph; nodes that somebody holds can still be played on."""
+        _library.nodes -= len(self._nodes)
         self._start: tuple[Node, str] | None = None
-        self._nodes: dict[int, Node] = {}
+        self._nodes = {}
         self._bits: dict[Fact, int] = {}
         self._last: tuple[Node, Facts] | None = None
         self._noted: dict[Node, str] | None = None
-
-    @property
-    def size(self) -> int:
-        """Nodes kept."""
-        return len(self._nodes)
 
     def start(self) -> tuple[Node, str]:
         """The initial state and the introduction."""
@@ -232,6 +233,7 @@ class Game:
             node.state = _library.here()
             self._nodes[key] = node
             self._last = node, facts
+            _library.nodes += 1
         return node
 
     def _change(self, facts: Facts, ground: _Ground) -> None:
@@ -277,9 +279,10 @@ class Game:
 
 
 class _Library:
-    """The games of this process, and which of them the planner library holds."""
+    """The games of this process, how many nodes they have, and which of them the planner library holds."""
 
     def __init__(self) -> None:
+        self.nodes = 0
         self._games: OrderedDict[Path, Game] = OrderedDict()
         self._loaded: Game | None = None
         self._loading = object()
@@ -292,14 +295,9 @@ class _Library:
                 game = Game(read_game(path), path)
                 self._games[path] = game
             self._games.move_to_end(path)
-            while len(self._games) > MAX_GAMES:
-                self._games.popitem(last=False)
-            kept = sum(each.size for each in self._games.values())
-            for each in self._games.values():
-                if kept <= MAX_NODES:
-                    break
-                kept -= each.size
-                each.forget()
+            while len(self._games) > MAX_GAMES or (self.nodes > MAX_NODES and len(self._games) > 1):
+                _, old = self._games.popitem(last=False)
+                old.forget()
             return game
 
     def load(self, game: Game) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from envs.alfworld.config import AlfworldConfig
 from envs.alfworld.engine import Game, Node
@@ -60,7 +60,7 @@ class WalkthroughExpert:
     def thought(self, env: AlfworldEnv, action: str) -> str:
         """See `Expert.thought`: the action, and the shortest way on from where it leads."""
         node, _ = env.game.step(env.node, action)
-        plan = [] if node.won else _way(env.game, node, env.goal) or []
+        plan = [] if node.won else _way(env.game, node, env.goal)
         steps = [" ".join([_WORDS[name], *map(env.game.name, things)]) for name, *things in plan]
         return _within(self._config.thought_words, [_short(action), *steps])
 
@@ -150,8 +150,11 @@ class _Following:
             handcoded_expert.random = random
 
 
-def _way(game: Game, node: Node, goal: Goal) -> list[Step] | None:
-    return shortest_way(goal, Situation.of(game.facts(node)))
+def _way(game: Game, node: Node, goal: Goal) -> list[Step]:
+    """A shortest way to a game's goal; empty when it is reached, or when there is none."""
+    if node.note is None:
+        node.note = shortest_way(goal, Situation.of(game.facts(node))) or []
+    return cast("list[Step]", node.note)
 
 
 def _short(command: str) -> str:

@@ -118,14 +118,16 @@ def test_a_game_forgotten_in_the_middle_of_an_episode_goes_on(six_games):
 
 
 def test_memory_is_bounded(six_games, monkeypatch):
-    monkeypatch.setattr(engine, "_library", engine._Library())
+    library = engine._Library()
+    monkeypatch.setattr(engine, "_library", library)
     monkeypatch.setattr(engine, "MAX_GAMES", 3)
     monkeypatch.setattr(engine, "MAX_NODES", 40)
     for path in six_games * 2:
-        list(wander(open_game(path), random.Random(1), 30))
-        kept = engine._library._games.values()
-        assert len(kept) <= 3
-        assert sum(game.size for game in list(kept)[:-1]) <= 40
+        game = open_game(path)
+        assert len(library._games) <= 3
+        assert library.nodes <= 40 or list(library._games.values()) == [game]
+        list(wander(game, random.Random(1), 30))
+        assert library.nodes == sum(len(each._nodes) for each in library._games.values())
 
 
 def test_the_planner_s_arguments_are_not_this_process_s(six_games):
