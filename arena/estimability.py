@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from arena.contrasts import Columns, Effect, Matrix, columns, width
+from arena.plan import NOTHING_VARIES, Estimable
 
 MOST_COLUMNS = 400
 """Models larger than this are not looked into: their interactions count as not shown."""
 
 _NOISE = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Estimable:
-    """What a design separates, by factor (an axis, `env`, a swept key); an interaction is `one:other`.
-
-    factors: those that vary; main: main effects that can be told from each other where there are no
-    interactions; interactions: two-factor interactions that can be told from everything else up to that
-    order; aliased: groups of effects (main effects among them) that cannot be told from each other once
-    interactions are possible: only their sum shows. d_efficiency: of the model of main effects, against all
-    combinations equally often; 0 when it cannot be fitted. complete: whether interactions were looked into.
-    """
-
-    factors: tuple[str, ...]
-    main: tuple[str, ...]
-    interactions: tuple[str, ...]
-    aliased: tuple[tuple[str, ...], ...]
-    d_efficiency: float
-    complete: bool = True
-
-    @property
-    def clear(self) -> tuple[str, ...]:
-        """The main effects that no interaction can pass itself off as."""
-        mixed = {effect for group in self.aliased for effect in group}
-        return tuple(effect for effect in self.main if self.complete and effect not in mixed)
-
-    def document(self) -> dict[str, Any]:
-        """As plain data, for `plan.json`."""
-        return {
-            "main": list(self.main),
-            "interactions": list(self.interactions),
-            "aliased": [list(group) for group in self.aliased],
-            "d_efficiency": round(self.d_efficiency, 4),
-            "complete": self.complete,
-        }
-
-
-NOTHING_VARIES = Estimable((), (), (), (), 0.0)
 
 
 def estimable(cells: Sequence[Mapping[str, Hashable]]) -> Estimable:
@@ -80,7 +41,7 @@ def estimable(cells: Sequence[Mapping[str, Hashable]]) -> Estimable:
 
 
 def _coded(cells: Sequence[Mapping[str, Hashable]]) -> tuple[Matrix, list[str], list[int]]:
-    """The different points (points, factors) int, the names of factors that vary, how many levels each has."""
+    """The different points (points, factors) int, the factors that vary, and how many levels each has."""
     factors = list(dict.fromkeys(name for cell in cells for name in cell))
     codes: dict[str, dict[Hashable, int]] = {name: {} for name in factors}
     rows = {

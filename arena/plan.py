@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from arena.estimability import NOTHING_VARIES, Estimable
 from arena.identity import TrialConfig
 
 State = Literal["pending", "running", "done", "failed", "interrupted", "unavailable"]
@@ -74,6 +73,44 @@ class Estimate:
     gpu_hours: float
     at_once: int
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Estimable:
+    """What a design separates, by factor (an axis, `env`, a swept key); an interaction is `one:other`.
+
+    factors: those that vary; main: main effects that can be told from each other where there are no
+    interactions; interactions: two-factor interactions that can be told from everything else up to that
+    order; aliased: groups of effects (main effects among them) that cannot be told from each other once
+    interactions are possible: only their sum shows. d_efficiency: of the model of main effects, against all
+    combinations equally often; 0 when it cannot be fitted. complete: whether interactions were looked into.
+    """
+
+    factors: tuple[str, ...]
+    main: tuple[str, ...]
+    interactions: tuple[str, ...]
+    aliased: tuple[tuple[str, ...], ...]
+    d_efficiency: float
+    complete: bool = True
+
+    @property
+    def clear(self) -> tuple[str, ...]:
+        """The main effects that no interaction can pass itself off as."""
+        mixed = {effect for group in self.aliased for effect in group}
+        return tuple(effect for effect in self.main if self.complete and effect not in mixed)
+
+    def document(self) -> dict[str, Any]:
+        """As plain data, for `plan.json`."""
+        return {
+            "main": list(self.main),
+            "interactions": list(self.interactions),
+            "aliased": [list(group) for group in self.aliased],
+            "d_efficiency": round(self.d_efficiency, 4),
+            "complete": self.complete,
+        }
+
+
+NOTHING_VARIES = Estimable((), (), (), (), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from arena.estimability import Estimable
-from arena.plan import PlannedTrial, Study
+from arena.plan import Estimable, PlannedTrial, Study
 
 MOST_ROWS = 60
 """Cells shown of a large plan; the totals below the table cover all of them."""

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from arena.cells import Cell, make_cells
 from arena.configuration import Composer, resolve_profile, visible_gpus
-from arena.estimability import Estimable, estimable
+from arena.estimability import estimable
 from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
 from arena.grid_file import GridFile, read_grid
 from arena.identity import TrialConfig, trial_id
 from arena.labels import differences, option_label
 from arena.mistakes import MistakesError
 from arena.options import AXES, CONF, Catalogue
-from arena.plan import Budget, Estimate, PlannedTrial, Resources, State, Study
+from arena.plan import Budget, Estimable, Estimate, PlannedTrial, Resources, State, Study
 
 UNFINISHED: tuple[State, ...] = ("pending", "failed", "interrupted", "running")
 

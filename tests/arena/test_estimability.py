@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.contrasts import columns
-from arena.estimability import Estimable, estimable
+from arena.estimability import estimable
 from arena.experimental_design import full
+from arena.plan import Estimable
 
 
 def shown(points: Sequence[Sequence[int]], names: str = "abcdef") -> Estimable:
