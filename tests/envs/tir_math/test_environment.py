@@ -12,6 +12,7 @@ from envs.baselines import ExpertPolicy, evaluate
 from envs.prompts import parse, write_response
 from envs.registry import load_environment
 from envs.tir_math.actions import write_answer, write_code
+from envs.tir_math.baseline import GuessingPolicy
 from envs.tir_math.environment import TIR_MATH, problems
 from envs.tir_math.observation import shorten, spell_output
 from envs.tir_math.sandbox.limits import Finished
@@ -256,6 +257,12 @@ def test_the_expert_of_text_answers_right(in_text, make_config):
         parsed = parse(turn.response, None)
         assert write_response(parsed.thought, parsed.action) == turn.response
     assert TIR_MATH.vocabulary(config) == ()
+
+
+def test_guessing_gets_nowhere(make_config):
+    score = evaluate(TIR_MATH, make_config(), GuessingPolicy(0), episodes=1000, split="eval")
+    assert score.success < 0.03
+    assert score.turns == 1.0
 
 
 def test_the_task_says_what_there_is(in_text):
