@@ -49,7 +49,6 @@ class Downward:
             ("apply_operator", [ctypes.c_int, ctypes.c_void_p], ctypes.c_int),
             ("check_goal", [], ctypes.c_bool),
             ("replan", [ctypes.c_bool], ctypes.c_bool),
-            ("solve_sas", [ctypes.c_char_p, ctypes.c_bool], ctypes.c_bool),
             ("get_last_plan_length", [], ctypes.c_int),
             ("get_last_plan", [ctypes.c_void_p], None),
         ):
@@ -98,14 +97,7 @@ class Downward:
     def plan(self, task: str) -> list[str] | None:
         """A cheapest plan from the current state, for an optimised form of the task; None: there is none."""
         self._library.load_sas_replan(task.encode())
-        return self._plan(self._library.replan(False))
-
-    def solve(self, task: str) -> list[str] | None:
-        """A cheapest plan for a task from its initial state, without making it the current one."""
-        return self._plan(self._library.solve_sas(task.encode(), False))
-
-    def _plan(self, found: bool) -> list[str] | None:
-        if not found:
+        if not self._library.replan(False):
             return None
         operators = self._operators(self._library.get_last_plan_length(), self._library.get_last_plan)
         return [operator.name for operator in operators]

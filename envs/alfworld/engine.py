@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -187,10 +187,8 @@ class Game:
         with LOCK:
             _library.go(self, node)
             operators = downward().plan(optimised_task(self.data))
-        return None if operators is None else self.carry_out(node, operators)[0]
-
-    def carry_out(self, node: Node, operators: Sequence[str]) -> tuple[list[str], Node]:
-        """The commands for the planner's operators, and where they lead."""
+        if operators is None:
+            return None
         commands = []
         for name in operators:
             command = next(
@@ -200,7 +198,7 @@ class Game:
             )
             commands.append(command)
             node, _ = self.step(node, command)
-        return commands, node
+        return commands
 
     def _expand(self, node: Node, operator: int) -> tuple[Node, str]:
         ground = self._grounds[operator]

@@ -1,8 +1,9 @@
 """New household games in the official file layout.
 
-A game is a room, a task and where things lie, drawn from a seed; it is kept when the planner finds a way to
-win whose length is within bounds. A game of `valid_seen` is the task of a training game with everything put
-elsewhere; those of `valid_unseen` are in rooms that training never enters.
+A game is a room, a task and where things lie, drawn from a seed; it is kept when its shortest way to win is
+within bounds, and that way is played in the engine before the game is written. A game of `valid_seen` is
+the task of a training game with everything put elsewhere; those of `valid_unseen` are in rooms that
+training never enters.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from envs.alfworld.config import GeneratorConfig, TaskType
-from envs.alfworld.downward import LOCK, downward, translate
 from envs.alfworld.engine import Game
+from envs.alfworld.goal import Goal
 from envs.alfworld.household import (
     LAMP,
     LAMP_STANDS,
@@ -32,7 +33,7 @@ from envs.alfworld.household import (
     targets,
 )
 from envs.alfworld.package import constants, domain, goals, grammar
-from envs.alfworld.translation import keep_optimised
+from envs.alfworld.planning import Situation, Step, shortest_way
 
 GENERATOR = "household-1"
 """Names the algorithm below; to be raised whenever the same seed would give another game."""
@@ -59,6 +60,11 @@ class Task:
     def name(self) -> str:
         """As official folders are called: type, object, movable receptacle, receptacle, floor plan."""
         return f"{self.type}-{self.target.thing}-None-{self.target.destination}-{self.room.number}"
+
+    @property
+    def goal(self) -> Goal:
+        """The same for the planner."""
+        return Goal(self.type, self.target.thing.lower(), self.target.destination.lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +109,11 @@ def generate(
         things = _place(task, config, chance)
         if things is None:
             continue
-        data, description = _write_game(task, things, config, chance)
-        walkthrough = _solve(data, config)
-        if walkthrough is None:
+        way = shortest_way(task.goal, _situation(task, things, config))
+        if way is None or not config.shortest <= len(way) <= config.longest:
             continue
+        data, description = _write_game(task, things, config, chance)
+        walkthrough = _play(data, way)
         data = {**data, "solvable": True, "walkthrough": list(walkthrough)}
         files = {
             "game.tw-pddl": json.dumps(data).encode(),
@@ -240,18 +247,37 @@ def _facts(room: Room, things: list[_Thing], config: GeneratorConfig) -> Iterato
         yield f"(objectAtLocation {name} {place.location})"
 
 
-def _solve(data: dict[str, Any], config: GeneratorConfig) -> tuple[str, ...] | None:
-    """The planner's cheapest way to win, played in the engine; None when there is none within the bounds."""
-    _, sas = translate(data["pddl_domain"], data["pddl_problem"], optimised=True)
-    with LOCK:
-        operators = downward().solve(sas)
-    if operators is None or not config.shortest <= len(operators) <= config.longest:
-        return None
+def _situation(task: Task, things: list[_Thing], config: GeneratorConfig) -> Situation:
+    """The game's start, for looking for a way before anything is translated; the engine has no capitals."""
+    room = task.room
+    fixed = {receptacle.identifier.lower(): receptacle for receptacle in room.receptacles}
+    loose = {identifier(thing.key).lower(): thing for thing in things}
+    return Situation(
+        at=middle(room),
+        place={name: receptacle.location for name, receptacle in fixed.items()},
+        inside={name: thing.place.identifier.lower() for name, thing in loose.items()},
+        kinds={name: each.kind.lower() for name, each in fixed.items()}
+        | {name: thing.kind.lower() for name, thing in loose.items()},
+        closed=frozenset(name for name, each in fixed.items() if config.closed and each.kind in OPENABLE),
+        held=None,
+        true=frozenset(),
+        fits=frozenset((kind.lower(), thing.lower()) for kind in room.kinds for thing in contents(kind)),
+    )
+
+
+def _play(data: dict[str, Any], way: list[Step]) -> tuple[str, ...]:
+    """The commands of a way, which the engine must find to win."""
     game = Game(data)
-    commands, node = game.carry_out(game.start()[0], operators)
+    node, _ = game.start()
+    commands: list[str] = []
+    for step in way:
+        command = game.command(node, *step)
+        if command is None:
+            raise ValueError(f"the engine does not admit {step} after {commands} in {data['pddl_problem']}")
+        commands.append(command)
+        node, _ = game.step(node, command)
     if not node.won:
-        raise ValueError(f"the planner's way does not win: {commands} in {data['pddl_problem']}")
-    keep_optimised(data, sas)
+        raise ValueError(f"the game is not won by {commands}: {data['pddl_problem']}")
     return tuple(commands)
 
 

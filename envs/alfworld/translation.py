@@ -91,21 +91,13 @@ def translation(game: dict[str, Any]) -> Translation:
 
 def optimised_task(game: dict[str, Any]) -> str:
     """The SAS task for searching plans, from the cache when it is there."""
-    kept = _read(_optimised_key(game))
+    key = _key("plan", game["pddl_domain"], game["pddl_problem"])
+    kept = _read(key)
     if kept is None:
         _, sas = translate(game["pddl_domain"], game["pddl_problem"], optimised=True)
-        keep_optimised(game, sas)
-        return sas
+        kept = {"sas": sas}
+        _keep(key, kept)
     return str(kept["sas"])
-
-
-def keep_optimised(game: dict[str, Any], sas: str) -> None:
-    """Put what `optimised_task` would make into the cache."""
-    _keep(_optimised_key(game), {"sas": sas})
-
-
-def _optimised_key(game: dict[str, Any]) -> str:
-    return _key("plan", game["pddl_domain"], game["pddl_problem"])
 
 
 def parse_atom(atom: str) -> tuple[str, list[str]]:

@@ -14,6 +14,7 @@ import pytest
 
 from envs.alfworld import package
 from envs.alfworld.config import TASK_TYPES
+from envs.alfworld.engine import Game
 from envs.alfworld.games import games, prepare
 from envs.alfworld.generator import generate
 from envs.alfworld.household import OPENABLE, contents, rooms, targets
@@ -72,6 +73,14 @@ def test_the_same_in_every_process(make, make_config):
     )
     expected = [made.folder, *(hashlib.sha256(data).hexdigest() for data in made.files.values())]
     assert done.stdout.split() == expected
+
+
+def test_the_planner_library_knows_no_shorter_way(make):
+    for split in SPLITS:
+        for index in range(6):
+            made = make(split, index)
+            game = Game(json.loads(made.files["game.tw-pddl"]))
+            assert len(game.plan(game.start()[0])) == len(made.walkthrough)
 
 
 @pytest.mark.parametrize("split", SPLITS)
