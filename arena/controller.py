@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,7 +19,7 @@ from arena.processes import sweep, sweep_orphans
 from arena.provenance import provenance
 from arena.study_files import DRIVER_LOCK, RAY_LOG, EventLog, make_study_folder, write_plan
 from arena.supervisor import Limits
-from arena.terminal import output_into
+from arena.terminal import Terminal, output_into
 from arena.tune_thread import CannotRunError, TuneThread
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ class _Run:
     """One run of a study, by the process that holds its lock."""
 
     def __init__(self, study: Study, terminal: TextIO, *, retry_failed: bool, limits: Limits) -> None:
-        from rich.console import Console
-
         self.study = study
-        self.console = Console(file=terminal)
+        self.console = Terminal(file=terminal)
         self.events = EventLog(study.folder)
         self.retry_failed = retry_failed
         # What an earlier driver left running would write into the same files.
@@ -110,18 +108,18 @@ class _Run:
             console=self.console,
             notes=lambda: [] if tracker.problem is None else [tracker.problem],
         )
-        with counting_interrupts() as interrupts, view:
+        with counting_interrupts() as interrupts, _shown(view):
             handler.say = view.say
             tracker.start()
             tune.start()
-            view.say(f"Joining Ray at {address}." if address else "Starting Ray, which takes some seconds.")
+            handler.tell(f"Joining Ray at {address}." if address else "Starting Ray, which takes seconds.")
             asked = 0
             while tune.is_alive():
                 interrupts.event.wait(_LOOK_EVERY)
                 interrupts.event.clear()
                 if interrupts.count > asked:
                     asked = interrupts.count
-                    self._on_interrupt(asked, view)
+                    self._on_interrupt(asked, handler)
                 elif asked:
                     # Whoever was being started while the others were asked.
                     self.jobs.stop(kill=asked > 1)
@@ -129,20 +127,19 @@ class _Run:
         self.stopped = asked > 0
         self._look_after(tune)
 
-    def _on_interrupt(self, times: int, view: LiveView) -> None:
-        self.events.write("interrupted", times=times)
+    def _on_interrupt(self, times: int, handler: _Announcer) -> None:
+        with suppress(OSError):
+            self.events.write("interrupted", times=times)
         if times > 2:
             sweep(self.study.folder.absolute())
             os._exit(INTERRUPTED)
         self.jobs.stop(kill=times > 1)
         if times > 1:
-            view.say("Killing what runs.")
-        elif self.jobs.running:
-            view.say(
-                f"Stopping: {self.jobs.running} running will finish their step. Ctrl-C again kills them."
-            )
+            handler.tell("Killing what runs.")
+        elif running := self.jobs.running:
+            handler.tell(f"Stopping: {running} running will finish their step. Ctrl-C again kills them.")
         else:
-            view.say("Stopping.")
+            handler.tell("Stopping.")
 
     def _look_after(self, tune: TuneThread) -> None:
         """Leave nothing running, nothing asked to stop; say what Ray could not do."""
@@ -153,7 +150,8 @@ class _Run:
         elif tune.error is not None:
             self.problem = f"Ray gave up: {tune.error} (more in {self.study.folder / RAY_LOG})"
         if self.problem is not None:
-            self.events.write("run failed", problem=self.problem)
+            with suppress(OSError):
+                self.events.write("run failed", problem=self.problem)
 
     def _finish(self, tracker: Tracker, handler: _Announcer) -> int:
         """Final states, report, last sync, summary; the exit code."""
@@ -161,18 +159,24 @@ class _Run:
 
         handler.say = lambda message: self.console.print(message, markup=False, highlight=False)
         self.states.update(self._look())
-        write_plan(self.study, self.states)
+        try:
+            write_plan(self.study, self.states)
+        except OSError as error:
+            handler.announce(f"The plan could not be written: {error}")
         report = self._write_report(handler)
         tracker.close(_LAST_SYNC)
         if tracker.problem is not None:
             handler.announce(f"{tracker.problem}; `arena sync {self.study.name}` brings it up to date")
         code = self._exit_code() if report is not None else SOME_FAILED
-        self.events.write("run ended", exit=code)
-        self.console.print(summary(self.study, self.states))
-        if self.problem is not None:
-            self.console.print(self.problem, style="red", markup=False, highlight=False)
-        if report is not None:
-            self.console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
+        # The disk may be full and the terminal gone, which is no reason to lose the exit code.
+        with suppress(OSError):
+            self.events.write("run ended", exit=code)
+        with suppress(OSError):
+            self.console.print(summary(self.study, self.states))
+            if self.problem is not None:
+                self.console.print(self.problem, style="red", markup=False, highlight=False)
+            if report is not None:
+                self.console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
         return code
 
     def _write_report(self, handler: _Announcer) -> str | None:
@@ -228,8 +232,25 @@ class _Announcer(logging.Handler):
         self._told.add(message)
         with suppress(OSError):
             self._events.write(level, message=message)
+        self.tell(message)
+
+    def tell(self, message: str) -> None:
+        """Tell people something, if they are still there."""
         if self.say is not None:
-            self.say(message)
+            with suppress(OSError):
+                self.say(message)
+
+
+@contextmanager
+def _shown(view: LiveView) -> Iterator[None]:
+    """Show the view for as long as there is a terminal."""
+    with suppress(OSError):
+        view.__enter__()
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            view.__exit__(None, None, None)
 
 
 def _refresh(view: LiveView) -> None:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
+
+from rich.console import Console
+
+
+class Terminal(Console):
+    """A console that falls silent when nobody reads it any more, where rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Fall silent."""
+        self.quiet = True
 
 
 @contextmanager
@@ -29,7 +39,8 @@ def output_into(path: Path) -> Iterator[TextIO]:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        terminal.close()
+        with suppress(OSError):
+            terminal.close()
         for descriptor, original in zip((1, 2), kept, strict=True):
             os.dup2(original, descriptor)
             os.close(original)
