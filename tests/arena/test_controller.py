@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import fake_study
@@ -10,6 +13,7 @@ from fake_study import fake_config, make_study, wait_for
 
 from arena import records
 from arena.clones import clone_folder, clone_job_folder, is_ready
+from arena.interrupts import counting_interrupts
 from arena.jobs import Jobs
 from arena.ledger import read_plan, study_states
 from arena.locks import Lock, LockedError
@@ -18,6 +22,7 @@ from arena.records import Outcome, read_outcome, write_outcome
 from arena.schedule import Schedule, Waiting
 from arena.study_files import DRIVER_LOCK, EventLog, make_study_folder, prepare_trial, write_plan
 from arena.supervisor import Ending, Job, Limits, supervise
+from arena.terminal import Terminal, output_into
 from arena.trial_sheet import read_sheet
 
 FINISHED = Ending("finished")
@@ -257,6 +262,38 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> 
     study.folder.touch()
     with pytest.raises(OSError, match="faults"):
         run_study(study)
+
+
+def test_interrupts_are_counted_and_handlers_given_back() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    with counting_interrupts() as interrupts:
+        for count, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), start=1):
+            signal.raise_signal(number)
+            assert interrupts.count == count
+            assert interrupts.event.is_set()
+    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert after == before
+
+
+def test_what_libraries_print_goes_to_the_log_and_ours_to_the_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with output_into(tmp_path / "log") as terminal:
+        os.write(1, b"to stdout\n")
+        subprocess.run(["sh", "-c", "echo from a child >&2"], check=True)
+        Terminal(file=terminal).print("for people")
+    os.write(1, b"afterwards\n")
+    assert (tmp_path / "log").read_text() == "to stdout\nfrom a child\n"
+    assert capfd.readouterr() == ("for people\nafterwards\n", "")
+
+
+def test_a_reader_that_leaves_silences_the_terminal_and_ends_nothing() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    terminal = Terminal(file=os.fdopen(writer, "w"))
+    terminal.print("one")
+    terminal.print("two")
+    assert terminal.quiet
 
 
 def test_an_event_is_a_line_of_json(tmp_path: Path) -> None:

@@ -119,20 +119,11 @@ def make_study(
         assignments=(),
         axes={"is_clipping": ("fake",)},
         design="full",
-        **_estimable(),
         profile="laptop",
         trials=tuple(trials),
         budget=Budget(),
         estimate=Estimate({}, 0.0, 0.0, 1, "made up"),
     )
-
-
-def _estimable() -> dict[str, Any]:
-    if "estimable" not in Study.__dataclass_fields__:
-        return {}
-    from arena.estimability import Estimable
-
-    return {"estimable": Estimable((), (), (), (), 0.0)}
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:

@@ -107,12 +107,14 @@ def official(make_config, tmp_path, monkeypatch):
             trial = games(source, split).path(number).parent
             shutil.copytree(trial, tmp_path / "json_2.1.1" / folder / trial.parent.name / trial.name)
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    monkeypatch.setenv("ARENA_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 
 def test_official_games_are_played_unchanged_when_their_folder_is_given(make_config, official):
     config = make_config(data="auto")
-    before = {path: path.read_bytes() for path in official.rglob("*") if path.is_file()}
+    theirs = official / "json_2.1.1"
+    before = {path: path.read_bytes() for path in theirs.rglob("*") if path.is_file()}
     assert not ALFWORLD.problems(config)
     assert [len(games(config, split)) for split in ("train", "eval")] == [4, 2]
     assert len(games(make_config(data="official", eval_split="seen"), "eval")) == 1
@@ -121,7 +123,7 @@ def test_official_games_are_played_unchanged_when_their_folder_is_given(make_con
         env.reset(seed)
         assert official in env.game.path.parents
         assert env.game.data == json.loads(env.game.path.read_text())
-    assert {path: path.read_bytes() for path in official.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in theirs.rglob("*") if path.is_file()} == before
 
 
 def test_only_games_that_alfworld_plays_are_taken(make_config, official):
