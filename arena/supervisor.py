@@ -247,7 +247,7 @@ class _Run:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            cwd=job.cwd if Path(job.cwd).is_dir() else None,
+            cwd=job.cwd if job.cwd and Path(job.cwd).is_dir() else None,
             env=environment,
             pass_fds=(lifeline, self.lock.handle),
             start_new_session=True,
