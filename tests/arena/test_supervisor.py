@@ -228,7 +228,7 @@ def test_a_corrupt_outcome_is_made_again_from_the_records(
 
 
 def supervise_elsewhere(job: Job) -> multiprocessing.process.BaseProcess:
-    process = multiprocessing.get_context("spawn").Process(target=supervise, args=(job,))
+    process = multiprocessing.get_context("spawn").Process(target=supervise, args=(job,), daemon=True)
     process.start()
     return process
 
@@ -255,7 +255,7 @@ def test_without_its_supervisor_a_trial_ends_with_all_it_started(
 
 def test_without_its_driver_a_trial_ends_too(tmp_path: Path) -> None:
     """Ray's workers, and the supervisor in one, may outlive the driver."""
-    driver = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(3600,))
+    driver = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(3600,), daemon=True)
     driver.start()
     assert driver.pid is not None
     folder = make_trial(tmp_path, fake_config(steps=1000, seconds=0.2))

@@ -33,7 +33,9 @@ def test_the_records_are_those_of_an_undisturbed_trial(tmp_path: Path, victim: s
     moments = random.Random(f"{victim} {seed}")
     kills = 0
     for _ in range(6):
-        supervisor = multiprocessing.get_context("spawn").Process(target=supervise, args=(make_job(folder),))
+        supervisor = multiprocessing.get_context("spawn").Process(
+            target=supervise, args=(make_job(folder),), daemon=True
+        )
         supervisor.start()
         wait_for(lambda: read_outcome(folder) or (is_held(folder / LOCK) and tagged(folder)))
         time.sleep(moments.uniform(0, 1.2))
