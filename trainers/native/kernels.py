@@ -70,29 +70,35 @@ class _Rotate(Function):
 
 class _TokenLogProbs(Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, tokens: Tensor, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits: Tensor, tokens: Tensor, row: Tensor, entropy_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
         log_p = torch.log_softmax(logits, -1)
         p = log_p.exp()
         entropy = torch.linalg.vecdot(p, log_p).neg_()
-        chosen = log_p.gather(1, tokens[:, None]).squeeze(1)
+        place = row * logits.shape[1] + tokens
+        chosen = log_p.reshape(-1)[place]
         if entropy_gradient:
-            ctx.save_for_backward(p, tokens, log_p, entropy)
+            ctx.save_for_backward(p, row, place, log_p, entropy)
         else:
-            ctx.save_for_backward(p, tokens)
-            ctx.mark_non_differentiable(entropy)
-        return chosen, entropy
+            ctx.save_for_backward(p, row, place)
+        entropies = entropy[row]
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropies)
+        return chosen, entropies
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        p, tokens, *of_entropy = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        p, row, place, *of_entropy = ctx.saved_tensors
         # d log p_c / d logits = onehot(c) - p
-        out = p * -gradients[0][:, None]
-        out.scatter_add_(1, tokens[:, None], gradients[0][:, None])
+        out = p * -p.new_zeros(len(p)).index_add_(0, row, gradients[0])[:, None]
+        out.view(-1).index_add_(0, place, gradients[0])
         if of_entropy:
             # d H / d logits = -p (log p + H)
             log_p, entropy = of_entropy
-            out.addcmul_(p, (log_p + entropy[:, None]).mul_(-gradients[1][:, None]))
-        return out, None, None
+            weight = p.new_zeros(len(p)).index_add_(0, row, gradients[1])
+            out.addcmul_(p, (log_p + entropy[:, None]).mul_(-weight[:, None]))
+        return out, None, None, None
 
 
 def _turn(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
@@ -140,15 +146,23 @@ def rotate(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
 
 
 def token_log_probs(
-    logits: Tensor, tokens: Tensor, temperature: float, *, entropy_gradient: bool = False
+    logits: Tensor,
+    tokens: Tensor,
+    temperature: float,
+    row: Tensor | None = None,
+    *,
+    entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Log-probs of the tokens and entropies (nats) of their distributions, in one pass; both (n,).
 
-    logits: (n, vocabulary), divided by the temperature here; tokens: (n,) long. Entropies carry a gradient
-    only when asked to.
+    logits: (m, vocabulary), divided by the temperature here; tokens: (n,) long; row: (n,) long, the row of
+    logits that each token was drawn from, without which they correspond. Entropies carry a gradient only when
+    asked to.
     """
     if temperature != 1:
         logits = logits / temperature
+    if row is None:
+        row = torch.arange(len(tokens), device=tokens.device)
     return _TokenLogProbs.apply(  # type: ignore[no-any-return,no-untyped-call]
-        logits, tokens, entropy_gradient
+        logits, tokens, row, entropy_gradient
     )

@@ -264,11 +264,11 @@ class _Continuation:
     def __init__(self, policy: LanguageModel, cache: Any, seen: Tensor) -> None:
         self.policy, self.cache, self.seen = policy, cache, seen
 
-    def append(self, tokens: Tensor) -> Tensor:
+    def append(self, tokens: Tensor) -> tuple[Tensor, None]:
         """Logits after one more token per row."""
         self.seen = torch.cat([self.seen, self.seen.new_ones(len(tokens), 1)], 1)
         every = torch.arange(len(tokens), device=tokens.device)
-        return self.policy.logits(tokens[:, None], self.seen, every, self.cache)
+        return self.policy.logits(tokens[:, None], self.seen, every, self.cache), None
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only."""

@@ -6,7 +6,7 @@ trained here loads there and in vLLM. The forward differs in layout only:
 - a prompt shared by many rows is computed once, and its keys and values are gathered per row;
 - the prompt's last token is fed as the first input of the response, so the last layer of the prompt needs
   keys and values only, and the output head sees response positions only;
-- response positions are packed: padding is computed in attention alone.
+- positions of equal past are computed once (`prefix_tree`), attention apart; padding in attention alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from trainers.config import ModelConfig
 from trainers.native.kernels import NORM_EPSILON, rms_norm, rotate, swiglu
+from trainers.native.prefix_tree import prefix_tree
 
 ROPE_THETA = 10_000.0
 
@@ -90,53 +91,53 @@ class TinyLlama(nn.Module):
         position; whoever reads the cache masks it.
         """
         unique, length = prompts.shape
-        x = F.embedding(prompts.reshape(-1), self.embedding)
-        cos, sin = self.cos[:length].repeat(unique, 1, 1), self.sin[:length].repeat(unique, 1, 1)
+        tree = prefix_tree(torch.zeros_like(prompts[:, 0]), prompts) if length else None
         cache: Cache = []
+        if tree is None:
+            return [self.embedding.new_empty(unique, 0, 2 * self.hidden) for _ in self.blocks]
+        x = F.embedding(prompts.reshape(-1)[tree.first], self.embedding)
+        cos, sin = self.cos[tree.first % length], self.sin[tree.first % length]
         for index, block in enumerate(self.layers()):
             normed = rms_norm(x, block.attention_norm)
             if index == len(self.blocks) - 1:  # nothing reads this layer's output: keys and values will do
                 projected = F.linear(normed, block.qkv[self.hidden :])
-                cache.append(rotate(projected, cos, sin, self.heads).view(unique, length, -1))
+                cache.append(F.embedding(tree.node, rotate(projected, cos, sin, self.heads)))
                 break
             qkv = rotate(F.linear(normed, block.qkv), cos, sin, 2 * self.heads)
-            cache.append(qkv.view(unique, length, -1)[:, :, self.hidden :])
-            query, key, value = self._split_heads(qkv.view(unique, length, -1))
+            whole = F.embedding(tree.node, qkv)
+            cache.append(whole[:, :, self.hidden :])
+            query, key, value = self._split_heads(whole)
             mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
             mixed = mixed.transpose(1, 2).reshape(unique * length, self.hidden)
-            x = block.mlp(x + F.linear(mixed, block.out))
+            x = block.mlp(x + F.linear(F.embedding(tree.first, mixed), block.out))
         return cache
 
     def respond(
         self, cache: Cache, row_prompt: Tensor, lengths: Tensor, inputs: Tensor, valid: Tensor
-    ) -> Tensor:
-        """Final hidden states of response positions, packed.
+    ) -> tuple[Tensor, Tensor]:
+        """Final hidden states after response positions, computed once where prompt and past are equal.
 
         cache from `prefill`; row_prompt (N,) the prompt of each row; lengths (U,) its tokens in the cache;
         inputs (N, T) the prompt's last token followed by all response tokens but the last; valid (N, T) bool,
-        a prefix of every row. Returns (valid.sum(), hidden) in row-major order.
+        a prefix of every row. Returns (nodes, hidden), and (N, T) long, the node of every valid position.
         """
         rows, tokens = inputs.shape
-        packed = valid.reshape(-1).nonzero().squeeze(1)
+        tree = prefix_tree(row_prompt, inputs, valid)
         positions = lengths[row_prompt][:, None] + torch.arange(tokens, device=inputs.device)
-        positions = positions.view(-1)[packed]
+        positions = positions.view(-1)[tree.first]
         cos, sin = self.cos[positions], self.sin[positions]
         visible = self._visible(cache[0].shape[1], lengths[row_prompt], tokens)
-        x = F.embedding(inputs.reshape(-1)[packed], self.embedding)
+        x = F.embedding(inputs.reshape(-1)[tree.first], self.embedding)
         for block, prompt in zip(self.layers(), cache, strict=True):
             qkv = rotate(F.linear(rms_norm(x, block.attention_norm), block.qkv), cos, sin, 2 * self.heads)
-            if len(packed) < rows * tokens:
-                qkv = qkv.new_zeros(rows * tokens, 3 * self.hidden).index_copy(0, packed, qkv)
-            whole = qkv.view(rows, tokens, 3 * self.hidden)
+            whole = F.embedding(tree.node, qkv)
             seen = torch.cat([prompt.index_select(0, row_prompt), whole[:, :, self.hidden :]], 1)
             (query,) = self._split_heads(whole[:, :, : self.hidden])
             key, value = self._split_heads(seen)
             mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
             mixed = mixed.transpose(1, 2).reshape(rows * tokens, self.hidden)
-            if len(packed) < rows * tokens:
-                mixed = mixed.index_select(0, packed)
-            x = block.mlp(x + F.linear(mixed, block.out))
-        return rms_norm(x, self.norm)
+            x = block.mlp(x + F.linear(F.embedding(tree.first, mixed), block.out))
+        return rms_norm(x, self.norm), tree.node
 
     def decode(
         self, slots: Slots, token: Tensor, position: Tensor, filled: int, visible: Tensor | None
@@ -162,14 +163,15 @@ class TinyLlama(nn.Module):
             x = block.mlp(x + F.linear(mixed.view(n, self.hidden), block.out))
         return F.linear(rms_norm(x, self.norm), self.lm_head)
 
-    def slots(self, cache: Cache, row_prompt: Tensor, room: int) -> Slots:
-        """The prompts' keys and values gathered per row, with room for `room` more tokens."""
+    def slots(self, cache: Cache, rows: int, room: int) -> Slots:
+        """The prompts' keys and values as the first of `rows` slots, with room for `room` more tokens."""
         slots: Slots = []
         for prompt in cache:
+            unique, tokens, _ = prompt.shape
             pair = []
             for heads in self._split_heads(prompt):
-                whole = heads.new_empty(len(row_prompt), self.heads, prompt.shape[1] + room, self.head)
-                whole[:, :, : prompt.shape[1]] = heads[row_prompt]
+                whole = heads.new_empty(rows, self.heads, tokens + room, self.head)
+                whole[:unique, :, :tokens] = heads
                 pair.append(whole)
             slots.append((pair[0], pair[1]))
         return slots

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,27 +18,59 @@ from trainers.policy import Generated, Sampling, choose_device, distinct_prompts
 from trainers.rows import Rows
 
 
-@dataclass
-class _Rows:
-    """Rows being continued: their slots, of which `filled` are used, and what of them is visible."""
+class _Branches:
+    """Rows being continued: those that have the same prompt and wrote the same so far share a place.
 
-    model: TinyLlama
-    slots: Slots
-    position: Tensor
-    filled: int
-    visible: Tensor | None
+    Places are rows of the slots, of which the first `count` and of these `filled` tokens are used. Where rows
+    of one place draw different tokens, one goes on there and a copy is made for each other.
+    """
 
-    def append(self, tokens: Tensor) -> Tensor:
-        """Logits after one more token per row."""
-        logits = self.model.decode(self.slots, tokens, self.position, self.filled, self.visible)
+    def __init__(
+        self,
+        model: TinyLlama,
+        slots: Slots,
+        place: Tensor,
+        lengths: Tensor,
+        filled: int,
+        visible: Tensor | None,
+    ) -> None:
+        self.model, self.slots, self.place = model, slots, place
+        self.position, self.count, self.filled, self.visible = lengths, len(lengths), filled, visible
+
+    def append(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits after one more token, per place; (n,) long, the place of every row."""
+        size = self.model.lm_head.shape[0]
+        keys, inverse = torch.unique(self.place * size + tokens, return_inverse=True)
+        before, drawn = keys // size, keys % size
+        copied = torch.zeros_like(before, dtype=torch.bool)
+        copied[1:] = before[1:] == before[:-1]
+        if bool(copied.any()):
+            before_copied = before[copied]
+            self._copy(before_copied)
+            before[copied] = torch.arange(self.count - len(before_copied), self.count, device=before.device)
+        self.place = before[inverse]
+        token = torch.zeros_like(self.position).index_copy(0, before, drawn)
+        used = [(key[: self.count], value[: self.count]) for key, value in self.slots]
+        logits = self.model.decode(used, token, self.position, self.filled, self.visible)
         self.position, self.filled = self.position + 1, self.filled + 1
-        return logits
+        return logits, self.place
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only."""
-        self.slots = [(keys[rows], values[rows]) for keys, values in self.slots]
-        self.position = self.position[rows]
-        self.visible = None if self.visible is None else self.visible[rows]
+        kept, self.place = torch.unique(self.place[rows], return_inverse=True)
+        self.slots = [(keys[kept], values[kept]) for keys, values in self.slots]
+        self.position, self.count = self.position[kept], len(kept)
+        self.visible = None if self.visible is None else self.visible[kept]
+        self.slots = [_roomier(pair, len(rows)) for pair in self.slots]
+
+    def _copy(self, places: Tensor) -> None:
+        start, self.count = self.count, self.count + len(places)
+        for pair in self.slots:
+            for whole in pair:
+                whole[start : self.count, :, : self.filled] = whole[places, :, : self.filled]
+        self.position = torch.cat([self.position, self.position[places]])
+        if self.visible is not None:
+            self.visible = torch.cat([self.visible, self.visible[places]])
 
 
 class TinyPolicy:
@@ -112,14 +143,13 @@ class TinyPolicy:
         rows = torch.tensor(row_prompt, device=device)
         prompt_tokens = context.shape[1]
         limit = room(prompt_tokens, model.max_positions, sampling)
-        position = lengths[rows]
         visible = None
         if bool((lengths < prompt_tokens).any()):
             number = torch.arange(prompt_tokens + limit, device=device)
-            visible = (number < position[:, None]) | (number >= prompt_tokens)
-        slots = model.slots(model.prefill(context), rows, limit)
+            visible = (number < lengths[:, None]) | (number >= prompt_tokens)
+        slots = model.slots(model.prefill(context), len(rows), limit)
         return sample(
-            _Rows(model, slots, position, prompt_tokens, visible),
+            _Branches(model, slots, rows, lengths, prompt_tokens, visible),
             torch.tensor([prompt[-1] for prompt in prompts], device=device)[rows],
             sampling,
             limit=limit,
@@ -133,7 +163,7 @@ class TinyPolicy:
     ) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies of the rows' response tokens, (N, T) each, 0 outside the mask."""
         device = self.device
-        rows = rows.to(device)
+        rows, same = _distinct_rows(rows.to(device))
         row_prompt, first = distinct_prompts(rows)
         lengths = rows.prompt_lengths[first] - 1
         context = rows.prompts[first, : int(lengths.max())]
@@ -142,15 +172,29 @@ class TinyPolicy:
         tokens = rows.mask.shape[1]
         last_written = (rows.mask.int() * torch.arange(1, tokens + 1, device=device)).amax(1)
         valid = torch.arange(tokens, device=device) < last_written[:, None]
-        hidden = self.model.respond(self.model.prefill(context), row_prompt, lengths, inputs, valid)
-        written = rows.mask[valid]
-        if not bool(written.all()):
-            hidden = hidden[written]
-        place = rows.mask.reshape(-1).nonzero().squeeze(1)
+        hidden, node = self.model.respond(self.model.prefill(context), row_prompt, lengths, inputs, valid)
         chosen, entropy = token_log_probs(
             F.linear(hidden, self.model.lm_head),
-            rows.responses.reshape(-1)[place],
+            rows.responses[rows.mask],
             temperature,
+            node[rows.mask],
             entropy_gradient=entropy_gradient,
         )
-        return unpack(chosen, place, rows.mask), unpack(entropy, place, rows.mask)
+        place = rows.mask.reshape(-1).nonzero().squeeze(1)
+        log_probs, entropies = (unpack(values, place, rows.mask) for values in (chosen, entropy))
+        return F.embedding(same, log_probs), F.embedding(same, entropies)
+
+
+def _distinct_rows(rows: Rows) -> tuple[Rows, Tensor]:
+    """The rows without repetitions (same prompt, response and mask), and which of them each row is."""
+    key = torch.cat([rows.prompt_id[:, None], rows.responses, rows.mask.long()], 1)
+    distinct, same = torch.unique(key, dim=0, return_inverse=True)
+    first = same.new_full((len(distinct),), len(rows))
+    first.scatter_reduce_(0, same, torch.arange(len(rows), device=same.device), "amin")
+    return rows.select(first), same
+
+
+def _roomier(pair: tuple[Tensor, Tensor], rows: int) -> tuple[Tensor, Tensor]:
+    """Slots with room for so many rows."""
+    keys, values = (torch.cat([slot, slot.new_empty(rows - len(slot), *slot.shape[1:])]) for slot in pair)
+    return keys, values

@@ -21,8 +21,11 @@ COMPACT_BELOW = 0.6  # share of unfinished rows at which finished ones are dropp
 class Continuation(Protocol):
     """Rows whose text goes on, and the cache behind them."""
 
-    def append(self, tokens: Tensor) -> Tensor:
-        """Logits (n, vocabulary) float32 after one more token per row, (n,) long."""
+    def append(self, tokens: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits (m, vocabulary) float32 after one more token per row, (n,) long.
+
+        And which of the logits are each row's, (n,) long; None: one each, in order.
+        """
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows only, (m,) long, in this order."""
@@ -65,10 +68,13 @@ def sample(
     running = torch.ones(n, dtype=torch.bool, device=device)
     token = first
     for step in range(limit):
-        log_p = F.log_softmax(continuation.append(token) / sampling.temperature, -1)
+        logits, place = continuation.append(token)
+        log_p = F.log_softmax(logits / sampling.temperature, -1)
+        entropy = -(log_p.exp() * log_p).sum(1)
+        if place is not None:
+            log_p, entropy = log_p[place], entropy[place]
         token = draw(log_p, sampling, draws)
         chosen = log_p.gather(1, token[:, None]).squeeze(1)
-        entropy = -(log_p.exp() * log_p).sum(1)
         if not bool(running.all()):
             token = token.where(running, pad_id)
             chosen, entropy = chosen * running, entropy * running
