@@ -7,7 +7,7 @@ are checked once per combination of what touches them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,20 +16,19 @@ from pydantic import ValidationError
 
 from arena.clones import clone_id
 from arena.combinations import conflicts
-from arena.configuration import Base, Composer, Key, merge
+from arena.conditions import MISSING
+from arena.configuration import Base, Composer, Key
 from arena.grid import Design
-from arena.grid_file import GridFile, PointEntry, Rule
+from arena.grid_file import GridFile, PointEntry
 from arena.identity import TrialConfig, digest
-from arena.labels import differences
 from arena.mistakes import Mistake, explain
-from arena.naming import Namer, option_parameters
+from arena.naming import Namer
 from arena.options import AXES, Catalogue
 from arena.plan import Point
-from arena.sections import Checked, CheckedEnv, Sections, blame
-from arena.surroundings import Resolved, Shared, Surroundings, by_section, surroundings_of
-from arena.yaml_source import flatten
-
-OTHER_SECTIONS = tuple(name for name in TrialConfig.model_fields if name not in (*AXES, "seed", "env"))
+from arena.resolving import Resolved, Resolver, facts_of
+from arena.rules import Rule, is_narrowed
+from arena.sections import CheckedEnv, blame
+from arena.surroundings import Places, Surroundings, by_section
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,56 +63,76 @@ def make_cells(
     """
     maker = _Maker(file, catalogue, composer, profile)
     cells = maker.make()
-    return cells, [*maker.sections.mistakes, *maker.mistakes]
+    return cells, [*maker.resolver.sections.mistakes, *maker.mistakes]
 
 
 class _Maker:
     def __init__(self, file: GridFile, catalogue: Catalogue, composer: Composer, profile: str) -> None:
         self.file = file
-        self.composer = composer
-        self.profile = profile
-        self.sections = Sections()
+        self.places = Places(file, composer, profile)
+        self.idle = set(self.places.conditional)
+        self.resolver = Resolver()
         self.mistakes: dict[Mistake, None] = {}
         self.namer = Namer(file, catalogue)
         self.removed: dict[Rule, int] = dict.fromkeys(file.rules, 0)
+        self.considered = 0
+        self.unseen = {rule: {one.key for one in (*rule.conditions, *rule.when)} for rule in file.rules}
         self._clones: dict[tuple[Any, ...], str] = {}
         self._chosen: dict[tuple[int, ...], list[PointEntry]] = {}
 
     def make(self) -> list[Cell]:
         cells: dict[str, Cell] = {}
-        for around in surroundings_of(self.file, self.composer, self.profile):
-            shared = self._shared(around)
-            for point in self._points(around, shared):
-                cell = self._cell(around, shared, point)
-                if cell is None:
-                    continue
-                known = cells.get(cell.id)
-                if known is None:
-                    cells[cell.id] = cell
-                elif set(cell.methods) - set(known.methods):
-                    methods = tuple(dict.fromkeys((*known.methods, *cell.methods)))
-                    cells[cell.id] = replace(known, methods=methods)
+        for plain in self.places:
+            for point in self._points(plain):
+                for around, whole in self._variants(plain, point):
+                    cell = self._cell(around, point, whole)
+                    if cell is None:
+                        continue
+                    known = cells.get(cell.id)
+                    if known is None:
+                        cells[cell.id] = cell
+                    elif set(cell.methods) - set(known.methods):
+                        methods = tuple(dict.fromkeys((*known.methods, *cell.methods)))
+                        cells[cell.id] = replace(known, methods=methods)
         if not self.file.mistakes:
-            wrong = self.mistakes or self.sections.mistakes
+            wrong = self.mistakes or self.resolver.sections.mistakes
             self._report_rules(empty=not cells and not wrong)
         return list(cells.values())
 
-    def _points(self, around: Surroundings, shared: Shared) -> list[PointEntry]:
+    def _points(self, around: Surroundings) -> list[PointEntry]:
         """The design's points, then those written out. A grid of methods alone has no product of axes."""
         design = self.file.grid.design
         if not self.file.has_product:
             return self.file.points
         if design.name == "full":
             return self._product + self.file.points
-        allowed = tuple(
-            index
-            for index, point in enumerate(self._product)
-            if (whole := self._resolve(around, shared, point)) is None
-            or not self._excluded(around, point, whole)
-        )
+        allowed = tuple(index for index, point in enumerate(self._product) if self._is_allowed(around, point))
         if allowed and allowed not in self._chosen:
             self._chosen[allowed] = self._choose(design, allowed)
         return self._chosen.get(allowed, []) + self.file.points
+
+    def _is_allowed(self, around: Surroundings, point: PointEntry) -> bool:
+        """Whether rules leave anything of a point. What is wrong is not left out, but told."""
+        variants = list(self._variants(around, point))
+        removed = [whole is not None and self._is_removed(at, point, whole) for at, whole in variants]
+        return not all(removed)
+
+    def _variants(
+        self, plain: Surroundings, point: PointEntry
+    ) -> Iterator[tuple[Surroundings, Resolved | None]]:
+        """A point in its surroundings, under every value of the conditional keys that it takes."""
+        whole = self.resolver.resolve(plain, point)
+        taken = [
+            swept
+            for swept in self.places.conditional
+            if whole is not None and all(one.holds(facts_of(plain, point, whole)) for one in swept.when)
+        ]
+        if not taken:
+            yield plain, whole
+            return
+        self.idle.difference_update(taken)
+        for around in self.places.variants(plain, taken):
+            yield around, self.resolver.resolve(around, point)
 
     @cached_property
     def _product(self) -> list[PointEntry]:
@@ -149,35 +168,8 @@ class _Maker:
         index_of = {candidate: index for index, candidate in zip(allowed, candidates, strict=True)}
         return [self._product[index_of[candidate]] for candidate in chosen]
 
-    def _shared(self, around: Surroundings) -> Shared:
-        """The sections that a point without settings of its own gets."""
-        shared: dict[str, CheckedEnv | Checked | None] = {
-            name: self.sections.plain(around.base, name, around.settings(name, ())) for name in OTHER_SECTIONS
-        }
-        shared["env"] = self.sections.env(around.base, around.settings("env", ()))
-        return shared
-
-    def _resolve(self, around: Surroundings, shared: Shared, point: PointEntry) -> Resolved | None:
-        """A point's sections in these surroundings; None when one of them is wrong."""
-        own = by_section(point.settings)
-        found: dict[str, CheckedEnv | Checked | None] = dict(shared)
-        for name, settings in own.items():
-            if name == "env":
-                found[name] = self.sections.env(around.base, around.settings(name, settings))
-            elif name not in AXES:
-                found[name] = self.sections.plain(around.base, name, around.settings(name, settings))
-        for axis, entry in point.choices.items():
-            settings = around.settings(axis, entry.settings + own.get(axis, ()))
-            found[axis] = self.sections.axis(around.base, entry.option, settings)
-        env = found["env"]
-        if not isinstance(env, CheckedEnv) or not all(found.values()):
-            return None
-        sections: dict[str, Checked] = {**found, "env": env.section}  # type: ignore[dict-item]
-        return Resolved(own, sections, env)
-
-    def _cell(self, around: Surroundings, shared: Shared, point: PointEntry) -> Cell | None:
-        whole = self._resolve(around, shared, point)
-        if whole is None or self._excluded(around, point, whole):
+    def _cell(self, around: Surroundings, point: PointEntry, whole: Resolved | None) -> Cell | None:
+        if whole is None or self._is_removed(around, point, whole):
             return None
         sections, env = whole.sections, whole.env
         try:
@@ -186,9 +178,11 @@ class _Maker:
             for item in error.errors():
                 self._note(around, point, tuple(map(str, item["loc"])), explain(item))
             return None
-        if not self._fits(config, around, point, env):
+        if found := conflicts(config, whole.axes.data, has_anchors=env.has_anchors):
+            for conflict in found:
+                self._note(around, point, conflict.key, conflict.message)
             return None
-        name = self.namer.name(around, point, shared, whole)
+        name = self.namer.name(around, point, whole)
         texts = {name: section.text for name, section in sections.items()}
         return Cell(
             id=digest(texts, env.data_id, stops=config.collapse.stop),
@@ -201,7 +195,7 @@ class _Maker:
             clone=self._clone(config, env, texts),
             problems=env.problems,
             surroundings=around.levels,
-            levels=name.levels,
+            levels=_decided(around, name.levels),
         )
 
     def _clone(self, config: TrialConfig, env: CheckedEnv, texts: Mapping[str, str]) -> str:
@@ -210,23 +204,19 @@ class _Maker:
             self._clones[key] = clone_id(config, env.data_id)
         return self._clones[key]
 
-    def _excluded(self, around: Surroundings, point: PointEntry, whole: Resolved) -> bool:
-        excluded = False
+    def _is_removed(self, around: Surroundings, point: PointEntry, whole: Resolved) -> bool:
+        if not self.removed:
+            return False
+        facts = facts_of(around, point, whole)
+        self.considered += 1
+        removed = False
         for rule in self.removed:
-            if all(
-                any(_matches(key, value, around, point, whole.sections) for value in values)
-                for key, values in rule.conditions
-            ):
+            if unseen := self.unseen[rule]:
+                unseen -= {key for key in unseen if facts(key) is not MISSING}
+            if rule.removes(facts):
                 self.removed[rule] += 1
-                excluded = True
-        return excluded
-
-    def _fits(self, config: TrialConfig, around: Surroundings, point: PointEntry, env: CheckedEnv) -> bool:
-        data = {axis: entry.option.data for axis, entry in point.choices.items()}
-        found = conflicts(config, data, has_anchors=env.has_anchors)
-        for conflict in found:
-            self._note(around, point, conflict.key, conflict.message)
-        return not found
+                removed = True
+        return removed
 
     def _note(self, around: Surroundings, point: PointEntry, key: Key, message: str) -> None:
         """Note a mistake at what set the key: a setting, the entry of the axis, the point, or the axes."""
@@ -246,26 +236,30 @@ class _Maker:
         self.mistakes[Mistake(place, name, message)] = None
 
     def _report_rules(self, *, empty: bool) -> None:
+        """Note what the rules of the file did not do, or did too much of."""
+        narrowed = is_narrowed(self.file)
+        for swept in () if narrowed else self.idle:
+            message = "its `when` never holds; nothing takes these values"
+            self.mistakes[Mistake(swept.place, swept.name, message)] = None
+        alone = [rule for rule, count in self.removed.items() if count and count == self.considered]
+        for rule in alone if empty else ():
+            message = "this rule removes everything; nothing is left to run"
+            self.mistakes[Mistake(rule.place, rule.name, message)] = None
+        if empty and not alone and any(self.removed.values()):
+            kind = next(rule.kind for rule, count in self.removed.items() if count)
+            message = "these rules remove everything; nothing is left to run"
+            self.mistakes[Mistake(self.file.source.key_place((kind,)), kind, message)] = None
         for rule, count in self.removed.items():
-            if not count:
-                message = "this rule removes nothing; correct it or take it out"
+            if not count and not narrowed:
+                absent = ", ".join(sorted(".".join(key) for key in self.unseen[rule]))
+                why = f"nothing in this grid has {absent}" if absent else "this rule removes nothing"
+                message = f"{why}; correct it or take it out"
                 self.mistakes[Mistake(rule.place, rule.name, message)] = None
-        if empty and any(self.removed.values()):
-            place = self.file.source.key_place(("exclude",))
-            message = "these rules remove every point; nothing is left to run"
-            self.mistakes[Mistake(place, "exclude", message)] = None
 
 
-def _matches(
-    key: str, value: Any, around: Surroundings, point: PointEntry, whole: Mapping[str, Checked]
-) -> bool:
-    if key == "env":
-        return bool(around.base.env == value)
-    if key not in AXES:
-        return bool(around.swept[key] == value)
-    if not isinstance(value, Mapping):
-        return bool(point.choices[key].option.name == value)
-    ((name, parameters),) = value.items()
-    given = option_parameters(whole[key])
-    asked = merge(given, [(tuple(map(str, path)), wanted) for path, wanted in flatten(parameters)])
-    return point.choices[key].option.name == name and not differences(asked, given)
+def _decided(around: Surroundings, levels: Mapping[str, Hashable]) -> Mapping[str, Hashable]:
+    """Levels of factors, with the values that only some of them take as part of the level."""
+    if not around.conditional:
+        return levels
+    own = {factor: (levels.get(factor), values) for factor, values in around.conditional.items()}
+    return {**levels, **own}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from math import prod
 
@@ -16,12 +17,15 @@ MOST_COLUMNS = 400
 _NOISE = 1e-6
 
 
-def estimable(cells: Sequence[Mapping[str, Hashable]]) -> Estimable:
-    """What cells, given by the level of every factor, can show. Factors of one level are left out."""
-    points, names, levels = _coded(cells)
-    pairs = [(a, b) for a in range(len(names)) for b in range(a + 1, len(names))]
+def estimable(cells: Sequence[Sequence[Mapping[str, Hashable]]], *, ignoring: str = "") -> Estimable:
+    """What cells can show. A cell is given by mappings of factors to levels, which cells may share.
+
+    Factors of one level, and the one to be ignored, are left out.
+    """
+    points, names, levels = _coded(cells, ignoring)
     if not names:
         return NOTHING_VARIES
+    pairs = [(a, b) for a in range(len(names)) for b in range(a + 1, len(names))]
     if len(points) == prod(levels):
         interactions = tuple(_name((a, b), names) for a, b in pairs)
         return Estimable(tuple(names), tuple(names), interactions, (), 1.0)
@@ -40,17 +44,27 @@ def estimable(cells: Sequence[Mapping[str, Hashable]]) -> Estimable:
     return Estimable(tuple(names), main, seen, tuple(map(tuple, groups.values())), efficiency)
 
 
-def _coded(cells: Sequence[Mapping[str, Hashable]]) -> tuple[Matrix, list[str], list[int]]:
+def _coded(
+    cells: Sequence[Sequence[Mapping[str, Hashable]]], ignoring: str
+) -> tuple[Matrix, list[str], list[int]]:
     """The different points (points, factors) int, the factors that vary, and how many levels each has."""
-    factors = list(dict.fromkeys(name for cell in cells for name in cell))
+    parts = {id(part): part for cell in cells for part in cell}
+    factors = [name for name in dict.fromkeys(itertools.chain(*parts.values())) if name != ignoring]
     codes: dict[str, dict[Hashable, int]] = {name: {} for name in factors}
-    rows = {
-        tuple(codes[name].setdefault(cell.get(name), len(codes[name])) for name in factors) for cell in cells
-    }
-    names = [name for name in factors if len(codes[name]) > 1]
-    kept = [index for index, name in enumerate(factors) if name in names]
-    points = np.array(sorted(rows), dtype=int).reshape(len(rows), len(factors))[:, kept]
-    return points, names, [len(codes[name]) for name in names]
+    # 0: a cell does not have the factor, or another of its parts has it.
+    coded = np.zeros((len(parts), len(factors)), dtype=int)
+    for row, part in enumerate(parts.values()):
+        for column, name in enumerate(factors):
+            if name in part:
+                coded[row, column] = codes[name].setdefault(part[name], len(codes[name]) + 1)
+    row_of = {key: row for row, key in enumerate(parts)}
+    whole = coded[np.array([[row_of[id(part)] for part in cell] for cell in cells], dtype=int)].sum(1)
+    points = np.unique(whole.reshape(len(cells), len(factors)), axis=0)
+    columns_of = [np.unique(column, return_inverse=True) for column in points.T]
+    varying = [index for index, (levels, _) in enumerate(columns_of) if len(levels) > 1]
+    found = np.array([columns_of[index][1] for index in varying], dtype=int)
+    levels_of = found.reshape(len(varying), len(points)).T
+    return levels_of, [factors[index] for index in varying], [len(columns_of[index][0]) for index in varying]
 
 
 def _unseen(model: Columns) -> dict[Effect, int]:

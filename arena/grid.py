@@ -88,6 +88,37 @@ class Design(Strict):
         return f"{self.name}({shown})" if shown else self.name
 
 
+class Sweep(Strict):
+    """Values to cross with everything: a list, `{name: {key: value}}` for keys that move together, or either
+    as `{values: ..., when: {key: value}}`.
+    """
+
+    values: Any
+    when: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: Any) -> Any:
+        is_long = isinstance(value, dict) and "values" in value and set(value) <= {"values", "when"}
+        written = dict(value) if is_long else {"values": value}
+        match written["values"]:
+            case list() | dict() as values if not values:
+                raise PydanticCustomError("sweep", "empty; list at least one")
+            case list():
+                pass
+            case dict() as together if all(isinstance(keys, dict) and keys for keys in together.values()):
+                pass
+            case other:
+                raise PydanticCustomError(
+                    "sweep",
+                    "expected a list of values, or {form} for keys that move together, got {given}",
+                    {"form": "{name: {key: value}}", "given": brief(other)},
+                )
+        if written.get("when", True) in ({}, None):
+            raise PydanticCustomError("sweep", "`when` is empty; say when to take these values, or remove it")
+        return written
+
+
 class ResourcesSection(Strict):
     """What one trial is given."""
 
@@ -130,8 +161,10 @@ class Grid(Strict):
     points: list[dict[str, Choice]] = []
     """More points, written out: {axis: option}; an axis left out takes its default option."""
     exclude: list[Annotated[dict[str, Any], Field(min_length=1)]] = []
-    """Rules over axes, env and swept keys; what matches all keys of a rule is left out."""
-    sweep: dict[str, _some(Any)] = {}  # type: ignore[valid-type]
+    """Rules over axes, env and any configuration key; what matches all keys of a rule is left out."""
+    require: list[Annotated[dict[str, Any], Field(min_length=1)]] = []
+    """Rules that everything must meet, or everything that matches their `when`."""
+    sweep: dict[str, Sweep] = {}
     """Configuration keys with values to cross with everything."""
     tuning: None = None
     """Hyper-parameter search per method: not available yet."""

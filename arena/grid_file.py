@@ -9,11 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from arena.conditions import Condition
 from arena.configuration import Setting, scalar_keys
-from arena.grid import BudgetSection, Choice, Grid, ResourcesSection
+from arena.grid import BudgetSection, Choice, Grid, ResourcesSection, Sweep
 from arena.identity import TrialConfig
 from arena.mistakes import Mistake, MistakesError, Place, brief, explain, nearest, unknown
 from arena.options import AXES, Catalogue, FunctionError, Option, make_option
+from arena.rules import RULES, Rule, RuleReader
 from arena.yaml_source import Path_, Source, dotted, flatten, parse, read
 
 GROUP_KEYS = ("model", "backend", "preset")
@@ -41,10 +43,12 @@ class PointEntry:
 
 
 @dataclass(frozen=True, eq=False)
-class Rule:
-    """An exclude rule: per key the values it matches, any of them."""
+class SweptKey:
+    """A swept key: its values, each with the settings it means; taken where all conditions of `when` hold."""
 
-    conditions: tuple[tuple[str, tuple[Any, ...]], ...]
+    key: str
+    choices: tuple[tuple[Any, tuple[Setting, ...]], ...]
+    when: tuple[Condition, ...]
     name: str
     place: Place
 
@@ -54,8 +58,7 @@ class GridFile:
     """A grid file as read. With `mistakes`, what could be read of it, so that more can be found.
 
     axes: entries per axis as written; defaults: those of the options that need not be named; points: methods
-    and written points; sweep: per key its values, each with the settings it means; assigned: settings of the
-    command line, which go above everything.
+    and written points; assigned: settings of the command line, which go above everything.
     """
 
     source: Source
@@ -65,7 +68,7 @@ class GridFile:
     axes: dict[str, list[Entry]] = field(default_factory=dict)
     points: list[PointEntry] = field(default_factory=list)
     overrides: list[Setting] = field(default_factory=list)
-    sweep: dict[str, list[tuple[Any, list[Setting]]]] = field(default_factory=dict)
+    sweep: list[SweptKey] = field(default_factory=list)
     assigned: list[Setting] = field(default_factory=list)
     rules: list[Rule] = field(default_factory=list)
     envs: list[str] = field(default_factory=list)
@@ -207,18 +210,16 @@ class _Reader:
             file.overrides += self._settings(path[1:], inner, path)
         for path, inner in flatten(grid.collapse, ("collapse",)):
             file.overrides += self._settings(path, inner, path)
-        for key, values in grid.sweep.items():
-            swept = [
-                (value, self._settings((key,), value, ("sweep", key, i))) for i, value in enumerate(values)
-            ]
-            if all(settings for _, settings in swept):
-                file.sweep[key] = swept
-            self._refuse_twice(values, ("sweep", key))
+        for key, swept in grid.sweep.items():
+            self._sweep(key, swept)
         for key, value, place in assigned:
             for path, inner in flatten({key: value}):
                 file.assigned += self._settings(path, inner, path, place)
-        for index, rule in enumerate(grid.exclude):
-            self._rule(rule, ("exclude", index))
+        rules = RuleReader(file, self.catalogue, self._note)
+        for kind in RULES:
+            for index, rule in enumerate(getattr(grid, kind)):
+                if (found := rules.rule(kind, rule, (kind, index))) is not None:
+                    file.rules.append(found)
         self._design()
 
     def _design(self) -> None:
@@ -349,43 +350,29 @@ class _Reader:
         suggestion = f"; did you mean {near!r}?" if near else ""
         return f"unknown key {key!r}{suggestion} (configuration keys start with {', '.join(sections)})"
 
-    def _rule(self, rule: Mapping[str, Any], path: Path_) -> None:
-        keys = [*AXES, "env", *self.file.grid.sweep]
-        conditions = []
-        for key, value in rule.items():
-            values = value if isinstance(value, list) else [value]
-            if key not in keys:
-                self._note(
-                    (*path, key),
-                    unknown("key of a rule", key, keys, plural="axes, env and swept keys"),
-                    at_key=True,
-                )
-                continue
-            for index, item in enumerate(values):
-                where = (*path, key, index) if isinstance(value, list) else (*path, key)
-                self._rule_value(key, item, where)
-            conditions.append((key, tuple(values)))
-        if len(conditions) == len(rule):
-            place = self.source.place(path)
-            self.file.rules.append(Rule(tuple(conditions), dotted(path), place))
-
-    def _rule_value(self, key: str, value: Any, path: Path_) -> None:
-        if key == "env":
-            known: Iterable[Any] = self.file.envs
-        elif key in AXES:
-            known = self._option_names(key)
-            if isinstance(value, dict) and len(value) == 1:
-                value = next(iter(value))
+    def _sweep(self, key: str, swept: Sweep) -> None:
+        path: Path_ = ("sweep", key)
+        inner = (*path, "values") if (*path, "values") in self.source.places else path
+        if isinstance(swept.values, list):
+            found = [
+                (value, self._settings((key,), value, (*inner, index)))
+                for index, value in enumerate(swept.values)
+            ]
+            self._refuse_twice(swept.values, inner)
+        elif key.partition(".")[0] in (*TrialConfig.model_fields, *GROUP_KEYS):
+            self._note(inner, f"expected a list of values of {key}; keys that move together go under a name")
+            return
         else:
-            known = self.file.grid.sweep[key]
-        if value not in known:
-            what = "environment" if key == "env" else "option" if key in AXES else "swept value"
-            self._note(path, unknown(what, value, map(str, known), plural="in this grid"))
+            found = [(name, self._together(keys, (*inner, name))) for name, keys in swept.values.items()]
+        when = RuleReader(self.file, self.catalogue, self._note).conditions(swept.when, (*path, "when"))
+        if when is not None and all(settings for _, settings in found):
+            choices = tuple((value, tuple(settings)) for value, settings in found)
+            self.file.sweep.append(SweptKey(key, choices, when, dotted(path), self.source.place(path)))
 
-    def _option_names(self, axis: str) -> set[str]:
-        """The options of an axis that occur in the grid, and all others there are, which match nothing."""
-        used = {choice.name for choice in self.file.grid.axes.get(axis, [])}
-        return used | set(self.catalogue.names(axis))
+    def _together(self, keys: Mapping[str, Any], path: Path_) -> list[Setting]:
+        """The settings of keys that move together; none when one of them cannot be set."""
+        parts = [self._settings(leaf, value, (*path, *leaf)) for leaf, value in flatten(keys)]
+        return [setting for part in parts for setting in part] if all(parts) else []
 
     def _refuse_twice(self, values: Sequence[Any], path: Path_) -> None:
         for index, value in enumerate(values):

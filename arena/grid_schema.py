@@ -39,8 +39,15 @@ def grid_schema(catalogue: Catalogue) -> Schema:
         points={"type": "array", "items": point},
         sweep={
             "type": "object",
-            "properties": {key: _some(value) for key, value in keys.items()},
-            "additionalProperties": {"type": "array", "minItems": 1},
+            "properties": {key: _conditional(_some(value)) for key, value in keys.items()},
+            "additionalProperties": _conditional(
+                {"type": "array", "minItems": 1},
+                {
+                    "type": "object",
+                    "minProperties": 1,
+                    "additionalProperties": {**_keys(keys), "minProperties": 1},
+                },
+            ),
         },
         design=_design(),
         profile={"enum": ["auto", *catalogue.names("profile")]},
@@ -53,7 +60,7 @@ def grid_schema(catalogue: Catalogue) -> Schema:
             },
         },
     )
-    for unused in ("Choice", "Design"):
+    for unused in ("Choice", "Design", "Sweep"):
         schema["$defs"].pop(unused, None)
     return schema
 
@@ -69,6 +76,12 @@ def _design() -> Schema:
     names = [name for name in fields["name"]["enum"] if name != "d_optimal"]
     alone = [_closed({name: value}, required=[name]) for name, value in numbered.items()]
     return {"anyOf": [{"enum": names}, *alone]}
+
+
+def _conditional(*values: Schema) -> Schema:
+    """Values of a swept key, or values and when they are taken."""
+    whole = {"values": {"anyOf": list(values)}, "when": {"type": "object", "minProperties": 1}}
+    return {"anyOf": [*values, _closed(whole, required=["values"])]}
 
 
 def _closed(properties: Schema, required: list[str]) -> Schema:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -92,10 +93,14 @@ def digest(sections: Mapping[str, str], data_id: str, *, stops: bool) -> str:
 
     stops: whether a collapse ends the trial; if not, the collapse thresholds decide nothing it does.
     """
-    decisive = sorted(name for name in sections if name != "seed" and (stops or name != "collapse"))
-    body = ",".join([f'"{name}":{sections[name]}' for name in decisive])
+    body = ",".join([f'"{name}":{sections[name]}' for name in _decisive(tuple(sections), stops)])
     whole = f'{{"config":{{{body}}},"data":{_ENCODER.encode(data_id)},"version":{IDENTITY_VERSION}}}'
     return hashlib.sha256(whole.encode()).hexdigest()[:12]
+
+
+@cache
+def _decisive(sections: tuple[str, ...], stops: bool) -> tuple[str, ...]:
+    return tuple(sorted(name for name in sections if name != "seed" and (stops or name != "collapse")))
 
 
 def canonical_json(value: Any) -> str:

@@ -12,8 +12,9 @@ from arena.identity import canonical_json
 from arena.labels import differences, option_label, point_label
 from arena.options import AXES, Catalogue
 from arena.plan import Point
+from arena.resolving import Resolved, option_parameters
 from arena.sections import Checked, CheckedEnv, Sections, option_defaults
-from arena.surroundings import Resolved, Shared, Surroundings
+from arena.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +40,22 @@ class Namer:
         self.baseline = {axis: catalogue.defaults[axis] for axis in AXES}
         self._names: dict[Any, Name] = {}
 
-    def name(self, around: Surroundings, point: PointEntry, shared: Shared, whole: Resolved) -> Name:
+    def name(self, around: Surroundings, point: PointEntry, whole: Resolved) -> Name:
         """What to call a point, whatever surrounds it."""
-        axes_around = (around.base, *(around.settings(axis, ()) for axis in AXES))
-        extra = _extra(shared, whole)
-        key = (axes_around, tuple(whole.sections[axis].text for axis in AXES), repr(extra))
+        extra = _extra(whole) if whole.axes.own else {}
+        key = (whole.axes, repr(extra)) if extra else whole.axes
         if key not in self._names:
-            self._names[key] = self._name(around, axes_around, point, whole.sections, extra)
+            self._names[key] = self._name(around, point, whole.sections, extra)
         return self._names[key]
 
     def _name(
         self,
         around: Surroundings,
-        axes_around: Any,
         point: PointEntry,
         whole: Mapping[str, Checked],
         extra: Mapping[Key, Any],
     ) -> Name:
+        axes_around = around.axes_key
         if axes_around not in self._tables:
             self._tables[axes_around] = self._table(around)
         options = {axis: entry.option.name for axis, entry in point.choices.items()}
@@ -101,19 +101,14 @@ def _is_set(key: Key, settings: Iterable[Key]) -> bool:
     return any(key[: len(setting)] == setting for setting in settings)
 
 
-def _extra(shared: Shared, whole: Resolved) -> dict[Key, Any]:
+def _extra(whole: Resolved) -> dict[Key, Any]:
     """What a point's own settings changed beyond the axes."""
     changed: dict[Key, Any] = {}
-    for name in whole.own:
+    for name in whole.axes.own:
         if name not in AXES:
-            before = shared[name]
+            before = whole.shared.sections[name]
             plain = before.section.plain if isinstance(before, CheckedEnv) else before.plain if before else {}
             changed |= {
                 (name, *key): value for key, value in differences(whole.sections[name].plain, plain).items()
             }
     return changed
-
-
-def option_parameters(section: Checked) -> dict[str, Any]:
-    """The parameters of an axis' section, without which option it is."""
-    return {key: value for key, value in section.plain.items() if key not in ("option", "function")}

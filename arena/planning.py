@@ -153,11 +153,7 @@ def described_label(option: str | Mapping[str, Mapping[str, object]]) -> str:
 
 def _estimable(cells: Iterable[Cell]) -> Estimable:
     """What the cells can show. Other clones are repetitions, as other seeds are, and no factor."""
-    repetitions = "cloning.clone_seed"
-    levels = [{**cell.levels, **cell.surroundings} for cell in cells]
-    for level in levels:
-        level.pop(repetitions, None)
-    return estimable(levels)
+    return estimable([(cell.levels, cell.surroundings) for cell in cells], ignoring="cloning.clone_seed")
 
 
 def _estimate(trials: Sequence[PlannedTrial], cells: Sequence[Cell], studies: Path, study: Path) -> Estimate:

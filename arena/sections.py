@@ -20,7 +20,7 @@ from arena.configuration import (
 )
 from arena.identity import canonical_json, section_text
 from arena.mistakes import Mistake, Place, explain, unknown
-from arena.options import Option
+from arena.options import AXES, Option
 from envs.registry import UnknownEnvironmentError, load_environment
 from envs.text_env import EnvConfig, Environment
 from trainers.config import OptionConfig
@@ -162,6 +162,8 @@ class Sections:
                 setting = blame(settings, key[:-1] if missing else key)
                 if item["type"] == "extra_forbidden":
                     message = unknown("key", key[-1], known(key[1:-1]) or (), plural=plural)
+                    if section in AXES and setting is not None and setting.name.startswith("sweep."):
+                        message += f"; say which options take it: `{{values: ..., when: {{{section}: ...}}}}`"
                 else:
                     message = explain(item)
                 if setting is None:

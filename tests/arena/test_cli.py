@@ -284,7 +284,7 @@ BAD_GRIDS = {
     "unknown environment": ("name: a\nenvs: [sokobn]\n", "g.yaml:2:8: envs.0: unknown environment"),
     "empty product": (
         "name: a\nexclude: [{env: sokoban}]\n",
-        "g.yaml:2:1: exclude: these rules remove every point",
+        "g.yaml:2:11: exclude.0: this rule removes everything",
     ),
     "empty file": ("", "g.yaml: empty; expected `key: value` lines"),
     "negative steps": (

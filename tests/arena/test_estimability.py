@@ -18,7 +18,7 @@ from arena.plan import Estimable
 
 
 def shown(points: Sequence[Sequence[int]], names: str = "abcdef") -> Estimable:
-    return estimable([dict(zip(names, point, strict=False)) for point in points])
+    return estimable([(dict(zip(names, point, strict=False)),) for point in points])
 
 
 def groups(found: Estimable) -> set[frozenset[str]]:
@@ -79,16 +79,17 @@ def test_a_combination_that_is_missing_takes_its_interaction_away_and_no_other()
 
 
 def test_what_does_not_vary_is_no_factor_and_repetitions_add_nothing() -> None:
-    cells = [{"a": "x", "b": value, "c": other} for value in (1, 2) for other in (1, 2)]
+    cells = [({"a": "x", "b": value}, {"c": other}) for value in (1, 2) for other in (1, 2)]
     assert estimable(cells).factors == ("b", "c")
     assert estimable(cells) == estimable(cells * 3)
-    nothing = estimable([{"a": 1}])
+    assert estimable(cells, ignoring="c").factors == ("b",)
+    nothing = estimable([({"a": 1},)])
     assert (nothing.factors, nothing.main, nothing.aliased) == ((), (), ())
     assert estimable([]).factors == ()
 
 
 def test_a_setting_that_some_cells_lack_is_a_level_of_its_own() -> None:
-    assert estimable([{"a": 1}, {"a": 1, "b": 2}]).factors == ("b",)
+    assert estimable([({"a": 1},), ({"a": 1, "b": 2},)]).factors == ("b",)
 
 
 def test_models_too_large_are_not_looked_into() -> None:

@@ -262,7 +262,79 @@ BAD = {
     ),
     "empty product": (
         "name: a\naxes: {advantage: [grpo, rloo]}\nexclude: [{advantage: [grpo, rloo]}]\n",
-        "g.yaml:3:1: exclude: these rules remove every point; nothing is left to run",
+        "g.yaml:3:11: exclude.0: this rule removes everything; nothing is left to run",
+    ),
+    "rules that leave nothing together": (
+        "name: a\naxes: {advantage: [grpo, rloo]}\nexclude: [{advantage: grpo}, {advantage: rloo}]\n",
+        "g.yaml:3:1: exclude: these rules remove everything; nothing is left to run",
+    ),
+    "requirement that nothing meets": (
+        "name: a\nrequire: [{trainer.epochs: '> 9'}]\n",
+        "g.yaml:2:11: require.0: this rule removes everything; nothing is left to run",
+    ),
+    "requirement that everything meets": (
+        "name: a\nrequire: [{trainer.epochs: 1}]\n",
+        "g.yaml:2:11: require.0: this rule removes nothing; correct it or take it out",
+    ),
+    "requirement of nothing": (
+        "name: a\nrequire: [{when: {advantage: grpo}}]\n",
+        "g.yaml:2:18: require.0.when: expected something to require beside it",
+    ),
+    "when that is no condition": (
+        "name: a\nrequire: [{advantage: grpo, when: grpo}]\n",
+        "g.yaml:2:35: require.0.when: expected {key: value}",
+    ),
+    "rule over a misspelt configuration key": (
+        "name: a\nexclude: [{trainer.epoch: 1}]\n",
+        "g.yaml:2:12: exclude.0.trainer.epoch: unknown key 'epoch'; did you mean 'epochs'? (keys: ",
+    ),
+    "rule over a parameter that no option has": (
+        "name: a\nexclude: [{is_clipping.tau: 1}]\n",
+        "g.yaml:2:12: exclude.0.is_clipping.tau: unknown key 'tau' (parameters of options of is_clipping in ",
+    ),
+    "rule over a key that the environment does not have": (
+        "name: a\nexclude: [{env.sise: 1}]\n",
+        "g.yaml:2:11: exclude.0: nothing in this grid has env.sise; correct it or take it out",
+    ),
+    "comparison of no number": (
+        "name: a\nexclude: [{trainer.epochs: '> some'}]\n",
+        "g.yaml:2:28: exclude.0.trainer.epochs: `>` compares numbers, got 'some'",
+    ),
+    "comparison with an unknown option": (
+        "name: a\nexclude: [{advantage: '!= gipo'}]\n",
+        "g.yaml:2:23: exclude.0.advantage: unknown option 'gipo'; did you mean 'gigpo'?",
+    ),
+    "rule without values": (
+        "name: a\nexclude: [{advantage: []}]\n",
+        "g.yaml:2:23: exclude.0.advantage: empty; list at least one",
+    ),
+    "sweep of what some options lack": (
+        "name: a\naxes: {is_clipping: [token, soft]}\nsweep: {is_clipping.hi: [0.2]}\n",
+        "g.yaml:3:26: sweep.is_clipping.hi.0: unknown key 'hi' (parameters of soft: ",
+    ),
+    "condition that never holds": (
+        "name: a\nsweep: {trainer.epochs: {values: [1, 2], when: {advantage: gigpo}}}\n",
+        "g.yaml:2:25: sweep.trainer.epochs: its `when` never holds; nothing takes these values",
+    ),
+    "condition that says nothing": (
+        "name: a\nsweep: {trainer.epochs: {values: [1, 2], when: {}}}\n",
+        "g.yaml:2:25: sweep.trainer.epochs: `when` is empty; say when to take these values, or remove it",
+    ),
+    "keys together under a key": (
+        "name: a\nsweep: {trainer.epochs: {a: {trainer.steps: 1}}}\n",
+        "g.yaml:2:25: sweep.trainer.epochs: expected a list of values of trainer.epochs; keys that move",
+    ),
+    "keys together that are values": (
+        "name: a\nsweep: {pace: {slow: 3}}\n",
+        "g.yaml:2:15: sweep.pace: expected a list of values, or {name: {key: value}} for keys that move",
+    ),
+    "wrong value of keys together": (
+        "name: a\nsweep: {pace: {slow: {trainer.steps: 0}}}\n",
+        "g.yaml:2:38: sweep.pace.slow.trainer.steps: should be greater than or equal to 1, got 0",
+    ),
+    "unknown key among keys together": (
+        "name: a\nsweep: {pace: {slow: {trainer.stepps: 3}}}\n",
+        "g.yaml:2:23: sweep.pace.slow.trainer.stepps: unknown key 'stepps'; did you mean 'steps'?",
     ),
     "empty rule": ("name: a\nexclude: [{}]\n", "g.yaml:2:11: exclude.0: empty; list at least one"),
     "axes beside design points": (

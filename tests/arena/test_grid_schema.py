@@ -43,6 +43,14 @@ def test_the_grids_that_come_with_it_are_right(path: Path) -> None:
         {"seeds": [1, 2]},
         {"overrides": {"trainer.steps": 3, "model": "tiny", "env.size": 5, "trainer": {"epochs": 2}}},
         {"sweep": {"trainer.learning_rate": [1e-3]}},
+        {"sweep": {"is_clipping.hi": {"values": [0.2, 0.4], "when": {"is_clipping": "cispo"}}}},
+        {
+            "sweep": {
+                "pace": {"slow": {"trainer.steps": 9, "trainer.epochs": 1}, "fast": {"trainer.epochs": 4}}
+            }
+        },
+        {"exclude": [{"trainer.epochs": "> 3", "env": ["sokoban"]}]},
+        {"require": [{"trainer.epochs": 1, "when": {"env": "sokoban"}}]},
         {"collapse": {"stop": True}},
         {"profile": "laptop"},
         {"design": "pairwise"},
@@ -68,6 +76,10 @@ def test_what_we_accept_it_accepts(part: dict[str, Any]) -> None:
         {"overrides": {"trainer.steps": -3}},
         {"sweep": {"trainer.steps": [0]}},
         {"sweep": {"trainer.steps": []}},
+        {"sweep": {"trainer.steps": {"values": [0]}}},
+        {"sweep": {"pace": {"slow": {}}}},
+        {"sweep": {"pace": {"slow": {"trainer.steps": -1}}}},
+        {"require": [{}]},
         {"collapse": {"stop": "yes"}},
         {"profile": "labtop"},
         {"design": "ful"},

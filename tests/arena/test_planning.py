@@ -307,6 +307,145 @@ def test_rules_leave_out_what_matches_all_their_keys(plan: Plan, conf: Path) -> 
     assert seen == everything - left_out
 
 
+def test_rules_compare_parameters_and_other_keys(plan: Plan) -> None:
+    def cells(**rules: Any) -> set[tuple[str, float | None, int]]:
+        study = plan(
+            axes={"is_clipping": ["token", {"cispo": {"hi": 4}}, {"cispo": {"hi": 0.2}}, "soft"]},
+            sweep={"trainer.epochs": [1, 2, 4]},
+            **rules,
+        )
+        return {
+            (
+                trial.config.is_clipping.option,
+                trial.config.is_clipping.parameters.get("hi"),
+                trial.config.trainer.epochs,
+            )
+            for trial in study.trials
+        }
+
+    everything = cells()
+    assert len(everything) == 12
+    assert cells(exclude=[{"is_clipping.hi": "> 0.3", "trainer.epochs": "> 1"}]) == {
+        cell for cell in everything if not (cell[1] == 4 and cell[2] > 1)
+    }
+    assert cells(require=[{"is_clipping.hi": "<= 0.3"}]) == {cell for cell in everything if cell[1] != 4}
+    assert cells(require=[{"trainer.epochs": "!= 2", "when": {"is_clipping": {"cispo": {"hi": "< 1"}}}}]) == {
+        cell for cell in everything if cell != ("cispo", 0.2, 2)
+    }
+    assert cells(exclude=[{"trainer.steps": 30, "is_clipping": "soft"}]) == {
+        cell for cell in everything if cell[0] != "soft"
+    }
+
+
+def test_swept_keys_move_together_under_a_name(plan: Plan) -> None:
+    pace = {
+        "fresh": {"trainer.epochs": 1, "trainer.minibatch.count": 1},
+        "stale": {"trainer": {"epochs": 4, "minibatch": {"count": 4}}},
+    }
+    study = plan(sweep={"pace": pace, "trainer.steps": [3, 5]})
+    seen = [
+        (trial.label, trial.config.trainer.epochs, trial.config.trainer.minibatch.count)
+        for trial in study.trials
+    ]
+    assert seen == [
+        ("GRPO, pace=fresh, steps=3", 1, 1),
+        ("GRPO, pace=fresh, steps=5", 1, 1),
+        ("GRPO, pace=stale, steps=3", 4, 4),
+        ("GRPO, pace=stale, steps=5", 4, 4),
+    ]
+    assert study.estimable.interactions == ("pace:trainer.steps",)
+    (left,) = plan(sweep={"pace": pace}, exclude=[{"pace": "stale"}]).trials
+    assert left.config.trainer.epochs == 1
+
+
+def test_a_conditional_key_is_swept_only_where_its_condition_holds(plan: Plan) -> None:
+    study = plan(
+        axes={"is_clipping": ["token", "cispo", "soft"]},
+        sweep={
+            "is_clipping.hi": {"values": [0.2, 0.4], "when": {"is_clipping": ["cispo"]}},
+            "trainer.epochs": [1, 4],
+        },
+    )
+    seen = [
+        (
+            trial.config.is_clipping.option,
+            trial.config.is_clipping.parameters.get("hi"),
+            trial.config.trainer.epochs,
+            trial.label,
+        )
+        for trial in study.trials
+    ]
+    assert seen == [
+        ("token", 0.2, 1, "GRPO, epochs=1"),
+        ("cispo", 0.2, 1, "CISPO, hi=0.2, epochs=1"),
+        ("cispo", 0.4, 1, "CISPO, hi=0.4, epochs=1"),
+        ("soft", None, 1, "SAPO, epochs=1"),
+        ("token", 0.2, 4, "GRPO, epochs=4"),
+        ("cispo", 0.2, 4, "CISPO, hi=0.2, epochs=4"),
+        ("cispo", 0.4, 4, "CISPO, hi=0.4, epochs=4"),
+        ("soft", None, 4, "SAPO, epochs=4"),
+    ]
+    assert study.estimable.factors == ("is_clipping", "trainer.epochs")
+    assert study.estimable.interactions == ("is_clipping:trainer.epochs",)
+
+
+def test_conditional_keys_may_depend_on_the_environment_and_move_together(plan: Plan, conf: Path) -> None:
+    study = plan(
+        "trainer.steps=9",
+        conf=conf,
+        methods=["GRPO", "GSPO"],
+        envs=["sokoban", "tuned"],
+        sweep={
+            "band": {
+                "values": {
+                    "wide": {"is_clipping.lo": 0.3, "is_clipping.hi": 0.4},
+                    "tight": {"is_clipping.lo": 0.03, "is_clipping.hi": 0.04},
+                },
+                "when": {"env": "tuned", "is_clipping": "sequence"},
+            },
+            "trainer.kl.coefficient": {"values": [0.0, 0.01], "when": {"env": "sokoban"}},
+        },
+    )
+    assert [(trial.env, trial.label) for trial in study.trials] == [
+        ("sokoban", "GRPO, kl.coefficient=0"),
+        ("sokoban", "GRPO, kl.coefficient=0.01"),
+        ("sokoban", "GSPO, kl.coefficient=0"),
+        ("sokoban", "GSPO, kl.coefficient=0.01"),
+        ("tuned", "GRPO"),
+        ("tuned", "GSPO, band=wide"),
+        ("tuned", "GSPO, band=tight"),
+    ]
+    assert all(trial.config.trainer.steps == 9 for trial in study.trials)
+
+
+def test_a_design_counts_a_point_as_allowed_when_rules_leave_one_of_its_variants(plan: Plan) -> None:
+    study = plan(
+        axes={"is_clipping": ["token", "cispo"], "advantage": ["grpo", "rloo"]},
+        design="pairwise",
+        sweep={"is_clipping.hi": {"values": [0.2, 4], "when": {"is_clipping": "cispo"}}},
+        exclude=[{"is_clipping": "cispo", "is_clipping.hi": "> 1", "advantage": "rloo"}],
+    )
+    seen = {
+        (trial.config.is_clipping.parameters["hi"], trial.config.advantage.option) for trial in study.trials
+    }
+    assert seen == {(0.2, "grpo"), (0.2, "rloo"), (4, "grpo")}
+
+
+def test_rules_are_not_wrong_because_the_command_line_leaves_them_nothing(plan: Plan, conf: Path) -> None:
+    grid: Mapping[str, Any] = {
+        "conf": conf,
+        "envs": ["sokoban", "flat"],
+        "axes": {"advantage": ["grpo", "gigpo"]},
+        "exclude": [{"env": "flat", "advantage": "gigpo"}],
+        "sweep": {"advantage.omega": {"values": [0.5, 1], "when": {"advantage": "gigpo"}}},
+    }
+    assert len(plan(**grid).trials) == 4
+    assert len(plan("envs=[sokoban]", **grid).trials) == 3
+    assert len(plan("axes.advantage=[grpo]", **grid).trials) == 2
+    with pytest.raises(MistakesError, match="removes nothing"):
+        plan("trainer.steps=3", **{**grid, "exclude": [{"env": "flat", "advantage": "rloo"}]})
+
+
 def test_step_advantages_without_anchors_are_refused_with_a_rule_that_works(plan: Plan, conf: Path) -> None:
     grid: Mapping[str, Any] = {"axes": {"advantage": ["grpo", "gigpo"]}, "envs": ["sokoban", "flat"]}
     with pytest.raises(MistakesError) as caught:

@@ -62,7 +62,7 @@ def test_every_command_of_the_page_plans(folder: Path) -> None:
 def test_what_the_page_shows_of_a_plan_is_what_a_plan_says(folder: Path) -> None:
     study = plan(GRIDS["half"], folder)
     said = design_lines(study.design, study.estimable)
-    (shown,) = [text.splitlines() for text in blocks("") if text.startswith("Design")]
+    (shown,) = [text.splitlines() for text in blocks("text") if text.startswith("Design")]
     for line, whole in zip(shown, said, strict=True):
         assert whole.startswith(line.removesuffix("..."))
 
@@ -73,7 +73,8 @@ def test_the_page_has_every_design() -> None:
 
 
 def test_the_page_has_every_key_of_a_grid_and_the_defaults_of_the_axes() -> None:
-    described = set(re.findall(r"^\| `(\w+)` \|", PAGE[: PAGE.index("## Settings")], re.MULTILINE))
+    rows = re.findall(r"^\| (`.*?`) \|", PAGE[: PAGE.index("## Settings")], re.MULTILINE)
+    described = set(re.findall(r"`(\w+)`", " ".join(rows)))
     assert described == set(Grid.model_fields) - {"tuning"}
     defaults = Catalogue().defaults
     assert ", ".join(f"`{defaults[axis]}`" for axis in AXES) in PAGE
