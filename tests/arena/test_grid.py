@@ -65,6 +65,10 @@ BAD = {
         "name: a\naxes:\n  is_clipping: [{cispo: {hi: -4}}]\n",
         "g.yaml:3:30: axes.is_clipping.0.cispo.hi: should be greater than or equal to 0, got -4",
     ),
+    "dual clip that would clip ratios of one": (
+        "name: a\naxes:\n  is_clipping: [{token: {dual_clip: 1}}]\n",
+        "g.yaml:3:37: axes.is_clipping.0.token.dual_clip: should be greater than 1, got 1",
+    ),
     "wrong nested parameter": (
         "name: a\naxes:\n  is_clipping: [{token: {sequence_mask: {delta: 0.1, denominator: most}}}]\n",
         "g.yaml:3:67: axes.is_clipping.0.token.sequence_mask.denominator: unknown value 'most' (",

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from trainers.config import NonNegative, Positive
-from trainers.policy_gradient.parameters import Gate
+from trainers.policy_gradient.parameters import DualClip, Gate
 
 Clip = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -66,7 +66,7 @@ def token(
     *,
     lo: NonNegative = 0.2,
     hi: NonNegative = 0.2,
-    dual_clip: Positive | None = None,
+    dual_clip: DualClip | None = None,
 ) -> Tensor:
     """min(w A, clip(w, 1-lo, 1+hi) A); with `dual_clip: c` at least c A where A < 0.
 
@@ -92,7 +92,7 @@ def token_higher(
     *,
     lo: NonNegative = 0.2,
     hi: NonNegative = 0.28,
-    dual_clip: Positive | None = None,
+    dual_clip: DualClip | None = None,
 ) -> Tensor:
     """`token` with more room above than below: clip-higher (DAPO, arXiv 2503.14476, eq. 10)."""
     return token(log_probs, old_log_probs, advantages, mask, trajectory, lo=lo, hi=hi, dual_clip=dual_clip)

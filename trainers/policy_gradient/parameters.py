@@ -23,6 +23,7 @@ __all__ = [
     "Axis",
     "ClippingSettings",
     "Count",
+    "DualClip",
     "FilteringSettings",
     "Gate",
     "Literal",
@@ -35,6 +36,10 @@ __all__ = [
 ]
 
 Axis = Literal["loss_aggregation", "is_clipping", "dynamic_filtering", "advantage"]
+
+
+DualClip = Annotated[float, Field(gt=1)]
+"""The bound c of a dual clip: at 1 or below it would clip ratios of 1."""
 
 
 class Gate(Section):
