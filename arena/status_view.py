@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from arena.ledger import Standing, last_log_lines, standings, trial_state
+from arena.ledger import TRIALS, Standing, last_log_lines, standings, trial_state
 from arena.plan_view import STATE_STYLES, states_text
-from arena.records import CorruptRecordError, Outcome, read_outcome
+from arena.records import METRICS, CorruptRecordError, Outcome, read_outcome
 from arena.trial_sheet import TrialSheet, read_sheet
+
+_TAIL_BYTES = 1 << 14
+"""The last rows of metrics, an evaluation among them."""
 
 OUTCOME_STYLES = {
     "stable": "green",
@@ -30,7 +35,7 @@ OUTCOME_STYLES = {
 
 def study_view(study: Path) -> RenderableType:
     """Every trial of a study: its state, its outcome and how far it is."""
-    found = standings(study)
+    found = _standings(study)
     planned = [standing for standing in found if standing.planned]
     others = [standing for standing in found if not standing.planned]
     parts: list[RenderableType] = [Text(study.name, style="bold"), _table(planned)]
@@ -45,7 +50,35 @@ def study_view(study: Path) -> RenderableType:
 
 def study_document(study: Path) -> dict[str, Any]:
     """The same as plain data."""
-    return {"study": study.name, "trials": [asdict(standing) for standing in standings(study)]}
+    return {"study": study.name, "trials": [asdict(standing) for standing in _standings(study)]}
+
+
+def _standings(study: Path) -> list[Standing]:
+    """Where trials stand, finished ones with the success of their last evaluation."""
+    return [
+        replace(standing, success=last_success(study / TRIALS / standing.id))
+        if standing.state == "done" and standing.success is None
+        else standing
+        for standing in standings(study)
+    ]
+
+
+def last_success(folder: Path) -> float | None:
+    """The success of a trial's last evaluation, from the end of its metrics."""
+    try:
+        with (folder / METRICS).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    for line in reversed(lines):
+        if b'"eval/success"' in line:
+            try:
+                value = json.loads(line)["eval/success"]
+            except (ValueError, KeyError, TypeError):
+                continue
+            return float(value) if isinstance(value, int | float) else None
+    return None
 
 
 def trial_view(folder: Path, *, lines: int = 15) -> RenderableType:
