@@ -63,6 +63,8 @@ def cli() -> None:
 @click.option("--dry-run", is_flag=True, help="Show the plan and what would stop it; start nothing.")
 @click.option("--retry", type=click.Choice(["failed"]), help="Run failed trials again.")
 @click.option("--available", is_flag=True, help="Skip environments that cannot run on this machine.")
+@click.option("--only", multiple=True, metavar="KEY=VALUE", help="Run only these, e.g. is_clipping=cispo.")
+@click.option("--limit", type=click.IntRange(1), help="Run at most this many trials.")
 @click.option("--address", help="A running Ray cluster; without it Ray is started on this machine.")
 @_studies
 @_format
@@ -73,6 +75,8 @@ def run(
     dry_run: bool,
     retry: str | None,
     available: bool,
+    only: tuple[str, ...],
+    limit: int | None,
     address: str | None,
     studies: Path,
     output: str,
@@ -82,7 +86,14 @@ def run(
     Interrupted trials go on where they were; running again does only what is missing.
     """
     study = _plan(grid, assignments, studies)
+    chosen: dict[str, Any] = {}
+    if only or limit is not None:
+        from arena.selection import select
+
+        chosen["only"] = select(study, only, limit, retry_failed=retry == "failed")
     _show(study, stderr=output == "json")
+    if chosen:
+        click.echo(f"of these {len(chosen['only']):,} are chosen", err=True)
     reasons = _refusals(study, available=available)
     for reason in reasons:
         click.echo(f"refused: {reason}", err=True)
@@ -93,11 +104,13 @@ def run(
             _print_json(study.document())
         return DONE
     if not yes and study.estimate.trial_seconds:
-        _confirm()
+        _ask("Start?", default=True)
     from arena.controller import run_study
 
     with _stdout_to_stderr() if output == "json" else contextlib.nullcontext():
-        code = run_study(study, retry_failed=retry == "failed", available_only=available, address=address)
+        code = run_study(
+            study, retry_failed=retry == "failed", available_only=available, address=address, **chosen
+        )
     if output == "json":
         _print_json(_plan(grid, assignments, studies).document() | {"exit": code})
     return code
@@ -226,6 +239,28 @@ def ui(port: int, host: str, studies: Path) -> int:
 
 
 @cli.command()
+@click.argument("name", metavar="STUDY|TRIAL")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_studies
+def rm(name: str, yes: bool, studies: Path) -> int:
+    """Remove a study or a trial with all its files. MLflow keeps what it was told."""
+    from arena.ledger import NoSuchTrialError, find_trial
+    from arena.removal import InUseError, remove_study, remove_trial
+
+    try:
+        folder, what, remove = _study_folder(name, studies), "study", remove_study
+    except NoSuchTrialError:
+        folder, what, remove = find_trial(studies, name), "trial", remove_trial
+    if not yes:
+        _ask(f"Remove the {what} {folder}?", default=False)
+    try:
+        remove(folder)
+    except InUseError as error:
+        raise click.ClickException(str(error)) from None
+    return DONE
+
+
+@cli.command()
 @click.argument("name", metavar="[STUDY]", required=False)
 @_studies
 def sync(name: str | None, studies: Path) -> int:
@@ -306,10 +341,10 @@ def _refusals(study: Study, *, available: bool) -> list[str]:
     return reasons
 
 
-def _confirm() -> None:
+def _ask(question: str, *, default: bool) -> None:
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody to ask before starting; pass --yes")
-    click.confirm("Start?", default=True, abort=True, err=True)
+        raise click.UsageError("nobody to ask; pass --yes")
+    click.confirm(question, default=default, abort=True, err=True)
 
 
 def _study_folder(name: str, studies: Path) -> Path:

@@ -201,6 +201,50 @@ def test_run_hands_the_plan_and_the_switches_on(
     assert study.assignments == ("trainer.steps=3",)
 
 
+def test_run_may_be_about_some_trials_only(
+    arena: Run, grid: Callable[..., str], controller: Controller
+) -> None:
+    path = grid(axes={"is_clipping": ["token", "cispo"]}, seeds=3)
+    assert arena("run", path, "--yes", "--only", "is_clipping=cispo", "--limit", "2").code == 0
+    asked = controller.asked[0]
+    chosen = [trial for trial in asked["study"].trials if trial.id in asked["only"]]
+    assert [(trial.config.is_clipping.option, trial.seed) for trial in chosen] == [("cispo", 0), ("cispo", 1)]
+    assert len(asked["study"].trials) == 6
+    for words, message in (
+        (["--only", "is_clipping=soft"], "no trial of this plan is left"),
+        (["--only", "trainer.stepps>2"], "no trial has 'trainer.stepps'; did you mean 'trainer.steps'?"),
+        (["--only", "cispo"], "expected key=value"),
+    ):
+        ran = arena("run", path, "--yes", *words)
+        assert (ran.code, ran.out) == (2, "")
+        assert message in ran.err
+
+
+@pytest.mark.usefixtures("study")
+def test_rm_asks_and_removes(arena: Run, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
+    refused = arena("rm", "aaaa")
+    assert refused.code == 2
+    assert "pass --yes" in refused.err
+    assert len(list((study / "trials").iterdir())) == 1
+    assert arena("rm", "aaaa", "--yes").code == 0
+    assert list((study / "trials").iterdir()) == []
+    assert arena("rm", "tried", "--yes").code == 0
+    assert list(study.parent.iterdir()) == []
+    assert arena("rm", "nobody", "--yes").code == 2
+
+
+def test_rm_leaves_alone_what_is_running(arena: Run, study: Path) -> None:
+    from arena.locks import Lock
+
+    for path in (study / "driver.lock", study / "trials" / "aaaaaaaaaaaa-s0" / "lock"):
+        lock = Lock(path)
+        for name in ("aaaa", "tried"):
+            assert arena("rm", name, "--yes").code == 2
+        lock.release()
+    assert (study / "trials" / "aaaaaaaaaaaa-s0" / "outcome.json").exists()
+
+
 def test_the_studies_folder_comes_from_the_environment(
     arena: Run,
     grid: Callable[..., str],
@@ -390,6 +434,19 @@ def study(tmp_path: Path) -> Path:
     (trial / "outcome.json").write_text(json.dumps(outcome))
     (trial / "stdout.log").write_text("first line\nlast line\n")
     return folder
+
+
+def test_status_shows_the_last_success_of_finished_trials(arena: Run, study: Path) -> None:
+    rows = [
+        {"step": 8, "kind": "eval", "eval/success": 0.25},
+        {"step": 9, "kind": "eval", "eval/success": 0.75},
+        {"step": 9, "kind": "train", "rollout/success": 0.1},
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows) + '{"step": 10, "kind": "eval", "eval/succ'
+    (study / "trials" / "aaaaaaaaaaaa-s0" / "metrics.jsonl").write_text(text)
+    document = json.loads(arena("status", "tried", "--format", "json").out)
+    assert [trial["success"] for trial in document["trials"]] == [0.75, None]
+    assert "0.75" in arena("status", "tried").out
 
 
 @pytest.mark.usefixtures("study")
