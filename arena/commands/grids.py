@@ -1,0 +1,119 @@
+"""Commands on grid files: run, plan, schema."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from arena.commands.shared import (
+    DONE,
+    WRONG,
+    ask,
+    format_option,
+    grid_arguments,
+    plan_grid,
+    print_json,
+    show_plan,
+    stdout_to_stderr,
+    studies_option,
+)
+
+if TYPE_CHECKING:
+    from arena.plan import Study
+
+
+@click.command()
+@grid_arguments
+@click.option("--yes", is_flag=True, help="Do not ask before starting.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and what would stop it; start nothing.")
+@click.option("--retry", type=click.Choice(["failed"]), help="Run failed trials again.")
+@click.option("--available", is_flag=True, help="Skip environments that cannot run on this machine.")
+@click.option("--only", multiple=True, metavar="KEY=VALUE", help="Run only these, e.g. is_clipping=cispo.")
+@click.option("--limit", type=click.IntRange(1), help="Run at most this many trials.")
+@click.option("--address", help="A running Ray cluster; without it Ray is started on this machine.")
+@studies_option
+@format_option
+def run(
+    grid: Path,
+    assignments: tuple[str, ...],
+    yes: bool,
+    dry_run: bool,
+    retry: str | None,
+    available: bool,
+    only: tuple[str, ...],
+    limit: int | None,
+    address: str | None,
+    studies: Path,
+    output: str,
+) -> int:
+    """Train every trial of GRID that has no result yet, then write the report.
+
+    Interrupted trials go on where they were; running again does only what is missing.
+    """
+    study = plan_grid(grid, assignments, studies)
+    chosen: dict[str, Any] = {}
+    if only or limit is not None:
+        from arena.selection import select
+
+        chosen["only"] = select(study, only, limit, retry_failed=retry == "failed")
+    show_plan(study, stderr=output == "json")
+    if chosen:
+        click.echo(f"of these {len(chosen['only']):,} are chosen", err=True)
+    reasons = _refusals(study, available=available)
+    for reason in reasons:
+        click.echo(f"refused: {reason}", err=True)
+    if reasons:
+        return WRONG
+    if dry_run:
+        if output == "json":
+            print_json(study.document())
+        return DONE
+    if not yes and study.estimate.trial_seconds:
+        ask("Start?", default=True)
+    from arena.controller import run_study
+
+    with stdout_to_stderr() if output == "json" else contextlib.nullcontext():
+        code = run_study(
+            study, retry_failed=retry == "failed", available_only=available, address=address, **chosen
+        )
+    if output == "json":
+        print_json(plan_grid(grid, assignments, studies).document() | {"exit": code})
+    return code
+
+
+@click.command()
+@grid_arguments
+@studies_option
+@format_option
+def plan(grid: Path, assignments: tuple[str, ...], studies: Path, output: str) -> int:
+    """Show the trials of GRID, which are done, and how long the rest will take. Creates nothing."""
+    study = plan_grid(grid, assignments, studies)
+    if output == "json":
+        print_json(study.document())
+    else:
+        show_plan(study)
+    return DONE
+
+
+@click.command()
+def schema() -> int:
+    """Print the JSON Schema of grid files, for editors that complete and check YAML."""
+    from arena.grid_schema import grid_schema
+    from arena.options import Catalogue
+
+    print_json(grid_schema(Catalogue()))
+    return DONE
+
+
+def _refusals(study: Study, *, available: bool) -> list[str]:
+    """Why a study is not started."""
+    reasons = list(study.over_budget)
+    unavailable = dict.fromkeys(trial.env for trial in study.trials if trial.state == "unavailable")
+    if unavailable and not available:
+        reasons.append(f"{', '.join(unavailable)} cannot run here; `--available` runs the rest")
+    if unavailable and available and not any(trial.state != "unavailable" for trial in study.trials):
+        reasons.append("no environment of this grid can run here")
+    return reasons

@@ -1,0 +1,67 @@
+"""Commands on a study: status, report, rm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from arena.commands.shared import (
+    DONE,
+    ask,
+    format_option,
+    print_json,
+    show_view,
+    studies_option,
+    study_folder,
+)
+
+
+@click.command()
+@click.argument("name", metavar="STUDY")
+@studies_option
+@format_option
+def status(name: str, studies: Path, output: str) -> int:
+    """Show how far every trial of a study is."""
+    from arena.status_view import study_document, study_view
+
+    folder = study_folder(name, studies)
+    if output == "json":
+        print_json(study_document(folder))
+    else:
+        show_view(study_view(folder))
+    return DONE
+
+
+@click.command()
+@click.argument("name", metavar="STUDY")
+@studies_option
+def report(name: str, studies: Path) -> int:
+    """Write a study's report again, from its files."""
+    folder = study_folder(name, studies)
+    from analysis.report import write_report
+
+    click.echo(write_report(folder))
+    return DONE
+
+
+@click.command()
+@click.argument("name", metavar="STUDY|TRIAL")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@studies_option
+def rm(name: str, yes: bool, studies: Path) -> int:
+    """Remove a study or a trial with all its files. MLflow keeps what it was told."""
+    from arena.ledger import NoSuchTrialError, find_trial
+    from arena.removal import InUseError, remove_study, remove_trial
+
+    try:
+        folder, what, remove = study_folder(name, studies), "study", remove_study
+    except NoSuchTrialError:
+        folder, what, remove = find_trial(studies, name), "trial", remove_trial
+    if not yes:
+        ask(f"Remove the {what} {folder}?", default=False)
+    try:
+        remove(folder)
+    except InUseError as error:
+        raise click.ClickException(str(error)) from None
+    return DONE
