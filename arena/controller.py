@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
@@ -14,7 +14,7 @@ from arena.interrupts import counting_interrupts
 from arena.jobs import Jobs
 from arena.ledger import trial_state
 from arena.locks import Lock
-from arena.plan import State, Study
+from arena.plan import PlannedTrial, State, Study
 from arena.processes import sweep, sweep_orphans
 from arena.provenance import provenance
 from arena.study_files import DRIVER_LOCK, RAY_LOG, EventLog, make_study_folder, write_plan
@@ -40,18 +40,21 @@ def run_study(
     *,
     retry_failed: bool = False,
     available_only: bool = False,
+    only: Collection[str] | None = None,
     address: str | None = None,
     limits: Limits | None = None,
 ) -> int:
     """Run what a study lacks, write its report, and return the exit code.
 
     Trials that have a result are left alone; interrupted ones go on; failed ones run again with
-    `retry_failed`. available_only: leave out what cannot run here, where otherwise nothing is run. address:
-    of a Ray cluster; without one Ray is started on this machine. Writes for people to standard output.
+    `retry_failed`. available_only: leave out what cannot run here, where otherwise nothing is run. only: the
+    ids of the trials this is about, None for all; the exit code is theirs. address: of a Ray cluster; without
+    one Ray is started on this machine. Writes for people to standard output.
 
     Raises LockedError when the study is being run already, and OSError when its folder cannot be written.
     """
-    if not available_only and any(trial.state == "unavailable" for trial in study.trials):
+    chosen = [trial for trial in study.trials if only is None or trial.id in only]
+    if not available_only and any(trial.state == "unavailable" for trial in chosen):
         return WRONG
     make_study_folder(study)
     with ExitStack() as stack:
@@ -60,22 +63,30 @@ def run_study(
         since = datetime.now().astimezone().isoformat(" ", "seconds")
         lock.write({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         terminal = stack.enter_context(output_into(study.folder / RAY_LOG))
-        run = _Run(study, terminal, retry_failed=retry_failed, limits=limits or Limits())
+        run = _Run(study, chosen, terminal, retry_failed=retry_failed, limits=limits or Limits())
         return run.to_the_end(address)
 
 
 class _Run:
     """One run of a study, by the process that holds its lock."""
 
-    def __init__(self, study: Study, terminal: TextIO, *, retry_failed: bool, limits: Limits) -> None:
-        self.study = study
+    def __init__(
+        self,
+        study: Study,
+        chosen: Sequence[PlannedTrial],
+        terminal: TextIO,
+        *,
+        retry_failed: bool,
+        limits: Limits,
+    ) -> None:
+        self.study, self.chosen = study, chosen
         self.console = Terminal(file=terminal)
         self.events = EventLog(study.folder)
         self.retry_failed = retry_failed
         # What an earlier driver left running would write into the same files.
         swept = [*sweep_orphans(study.studies.absolute()), *sweep(study.folder.absolute())]
         self.states = self._look()
-        self.todo = [trial for trial in study.trials if self._is_to_run(self.states[trial.id])]
+        self.todo = [trial for trial in chosen if self._is_to_run(self.states[trial.id])]
         origin = provenance()
         self.events.write("run started", todo=len(self.todo), swept=swept, **origin)
         write_plan(study, self.states)
@@ -104,6 +115,7 @@ class _Run:
         tune = TuneThread(self.jobs, self.study.folder, needs, address)
         view = LiveView.of(
             self.study,
+            self.chosen,
             retry_failed=self.retry_failed,
             console=self.console,
             notes=lambda: [] if tracker.problem is None else [tracker.problem],
@@ -192,7 +204,7 @@ class _Run:
             return None
 
     def _exit_code(self) -> int:
-        states = [self.states[trial.id] for trial in self.study.trials]
+        states = [self.states[trial.id] for trial in self.chosen]
         lacking = [state for state in states if state not in ("done", "unavailable")]
         if self.refused:
             return WRONG

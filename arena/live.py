@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from arena.live_state import CloneProgress, ShownTrial, StudyProgress, TrialProgress, shown_trials
-from arena.plan import Study
+from arena.plan import PlannedTrial, Study
 from arena.records import RESULTS
 
 BLOCKS, PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=+*%#"
@@ -68,16 +68,19 @@ class LiveView:
     def of(
         cls,
         study: Study,
+        chosen: Sequence[PlannedTrial] | None = None,
         *,
         retry_failed: bool = False,
         console: Console | None = None,
         notes: Callable[[], Sequence[str]] = tuple,
     ) -> LiveView:
-        """The view of a plan that is about to run."""
-        trials = shown_trials(study, retry_failed=retry_failed)
-        progress = StudyProgress(
-            study.folder, trials, at_once=study.estimate.at_once, planned=study.estimate.seconds
-        )
+        """The view of a plan that is about to run. chosen: the trials it is about, by default all."""
+        estimate = study.estimate
+        chosen = study.trials if chosen is None else chosen
+        trials = shown_trials(chosen, estimate.trial_seconds, retry_failed=retry_failed)
+        # The whole plan's time says nothing of a part of it.
+        planned = estimate.seconds if len(chosen) == len(study.trials) else None
+        progress = StudyProgress(study.folder, trials, at_once=estimate.at_once, planned=planned)
         return cls(study.name, progress, console=console, notes=notes)
 
     def __enter__(self) -> LiveView:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from analysis.collapse import CollapseRule, CollapseWatch
 from arena.clones import PROGRESS, clones_folder
 from arena.locks import is_held
-from arena.plan import Study
+from arena.plan import PlannedTrial
 from arena.records import LOCK, METRICS, CorruptRecordError, Outcome, read_last_rows, read_outcome
 from arena.tail import Tail
 
@@ -47,8 +47,10 @@ class ShownTrial:
     rule: CollapseRule = field(default_factory=CollapseRule)
 
 
-def shown_trials(study: Study, *, retry_failed: bool = False) -> list[ShownTrial]:
-    """The trials of a plan that can run on this machine."""
+def shown_trials(
+    trials: Sequence[PlannedTrial], seconds: Mapping[str, float], *, retry_failed: bool = False
+) -> list[ShownTrial]:
+    """Those trials that can run on this machine. seconds: what they should take, by id."""
     return [
         ShownTrial(
             id=trial.id,
@@ -56,12 +58,12 @@ def shown_trials(study: Study, *, retry_failed: bool = False) -> list[ShownTrial
             env=trial.env,
             seed=trial.seed,
             steps=trial.config.trainer.steps,
-            seconds=study.estimate.trial_seconds.get(trial.id),
+            seconds=seconds.get(trial.id),
             runs=retry_failed or trial.state != "failed",
             clone=trial.clone,
             rule=CollapseRule.of(trial.config.collapse.model_dump()),
         )
-        for trial in study.trials
+        for trial in trials
         if trial.state != "unavailable"
     ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import fake_study
 import pytest
 import yaml
-from fake_study import fake_config, make_study, wait_for
+from fake_study import fake_config, make_study, run_without_ray, wait_for
 
 from arena import records
 from arena.clones import clone_folder, clone_job_folder, is_ready
@@ -262,6 +262,20 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> 
     study.folder.touch()
     with pytest.raises(OSError, match="faults"):
         run_study(study)
+
+
+def test_only_chosen_trials_are_run_and_only_they_decide_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = make_study(
+        tmp_path, [fake_config(seed=0, steps=2, behaviour="crash"), fake_config(steps=2, seed=1)]
+    )
+    failing, good = (trial.id for trial in study.trials)
+    assert run_without_ray(monkeypatch, study, only={good}) == 0
+    assert study_states(study.folder) == {good: "done"}
+    assert run_without_ray(monkeypatch, study, only={failing}) == 1
+    assert study_states(study.folder) == {good: "done", failing: "failed"}
+    assert run_without_ray(monkeypatch, study, only={good}) == 0
 
 
 def test_interrupts_are_counted_and_handlers_given_back() -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from arena.clones import SUMMARY, clone_folder, clone_id
+from arena.controller import run_study
 from arena.identity import CollapseConfig, TrialConfig, cell_id, trial_id
+from arena.jobs import Jobs
 from arena.plan import Budget, Estimate, PlannedTrial, Resources, Study
 from arena.processes import ProcessMark
 from arena.records import write_json
-from arena.supervisor import Job, Limits
+from arena.supervisor import Job, Limits, supervise
 from arena.trial_sheet import TrialSheet, write_sheet
 
 COLLAPSE = CollapseConfig(
@@ -124,6 +129,31 @@ def make_study(
         budget=Budget(),
         estimate=Estimate({}, 0.0, 0.0, 1, "made up"),
     )
+
+
+class LocalThread(threading.Thread):
+    """Stands in for `TuneThread`: runs a study's jobs one after another in this process, without Ray."""
+
+    def __init__(self, jobs: Jobs, *_: Any) -> None:
+        super().__init__(daemon=True)
+        self._jobs = jobs
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        while not self._jobs.is_finished():
+            if (job := self._jobs.take()) is None:
+                time.sleep(0.05)
+            else:
+                self._jobs.ended(job, supervise(job))
+
+
+def run_without_ray(monkeypatch: pytest.MonkeyPatch, study: Study, **arguments: Any) -> int:
+    """`run_study` with neither Ray nor MLflow nor a report; the exit code."""
+    monkeypatch.setattr("arena.controller.TuneThread", LocalThread)
+    monkeypatch.setattr("arena.tracking.Tracker.start", lambda self: None)
+    monkeypatch.setattr("arena.tracking.Tracker.close", lambda self, timeout: None)
+    monkeypatch.setattr("arena.controller._Run._write_report", lambda self, handler: "report.md")
+    return run_study(study, limits=Limits(hang=30, grace=1), **arguments)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
