@@ -37,7 +37,7 @@ class Cell:
 
     clone: the id of the clone they start from; problems: why they cannot run on this machine.
     surroundings, levels: the level of every factor that may vary: of environment and swept keys, and of axes
-    and a point's own settings.
+    and a point's own settings. rank: of the first rule of `priority` that is about it.
     """
 
     id: str
@@ -51,6 +51,7 @@ class Cell:
     problems: tuple[str, ...]
     surroundings: Mapping[str, Hashable]
     levels: Mapping[str, Hashable]
+    rank: int = 0
 
 
 def make_cells(
@@ -71,6 +72,7 @@ class _Maker:
         self.file = file
         self.places = Places(file, composer, profile)
         self.idle = set(self.places.conditional)
+        self.unused = set(file.priority)
         self.resolver = Resolver()
         self.mistakes: dict[Mistake, None] = {}
         self.namer = Namer(file, catalogue)
@@ -196,6 +198,7 @@ class _Maker:
             problems=env.problems,
             surroundings=around.levels,
             levels=_decided(around, name.levels),
+            rank=self._rank(around, point, whole),
         )
 
     def _clone(self, config: TrialConfig, env: CheckedEnv, texts: Mapping[str, str]) -> str:
@@ -217,6 +220,16 @@ class _Maker:
                 self.removed[rule] += 1
                 removed = True
         return removed
+
+    def _rank(self, around: Surroundings, point: PointEntry, whole: Resolved) -> int:
+        """Which rule of `priority` is the first that is about a cell; their number when none is."""
+        preferences = self.file.priority
+        if not preferences:
+            return 0
+        facts = facts_of(around, point, whole)
+        about = [rank for rank, preference in enumerate(preferences) if preference.prefers(facts)]
+        self.unused.difference_update(preferences[rank] for rank in about)
+        return min(about, default=len(preferences))
 
     def _note(self, around: Surroundings, point: PointEntry, key: Key, message: str) -> None:
         """Note a mistake at what set the key: a setting, the entry of the axis, the point, or the axes."""
@@ -241,6 +254,10 @@ class _Maker:
         for swept in () if narrowed else self.idle:
             message = "its `when` never holds; nothing takes these values"
             self.mistakes[Mistake(swept.place, swept.name, message)] = None
+        for preference in () if narrowed or empty else self.file.priority:
+            if preference in self.unused:
+                message = "nothing in this grid is meant by this; correct it or take it out"
+                self.mistakes[Mistake(preference.place, preference.name, message)] = None
         alone = [rule for rule, count in self.removed.items() if count and count == self.considered]
         for rule in alone if empty else ():
             message = "this rule removes everything; nothing is left to run"

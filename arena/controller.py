@@ -18,7 +18,6 @@ from arena.plan import PlannedTrial, State, Study
 from arena.processes import sweep, sweep_orphans
 from arena.provenance import provenance
 from arena.study_files import DRIVER_LOCK, RAY_LOG, EventLog, make_study_folder, write_plan
-from arena.supervisor import Limits
 from arena.terminal import Terminal, output_into
 from arena.tune_thread import CannotRunError, TuneThread
 
@@ -42,7 +41,6 @@ def run_study(
     available_only: bool = False,
     only: Collection[str] | None = None,
     address: str | None = None,
-    limits: Limits | None = None,
 ) -> int:
     """Run what a study lacks, write its report, and return the exit code.
 
@@ -63,7 +61,7 @@ def run_study(
         since = datetime.now().astimezone().isoformat(" ", "seconds")
         lock.write({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         terminal = stack.enter_context(output_into(study.folder / RAY_LOG))
-        run = _Run(study, chosen, terminal, retry_failed=retry_failed, limits=limits or Limits())
+        run = _Run(study, chosen, terminal, retry_failed=retry_failed)
         return run.to_the_end(address)
 
 
@@ -77,7 +75,6 @@ class _Run:
         terminal: TextIO,
         *,
         retry_failed: bool,
-        limits: Limits,
     ) -> None:
         self.study, self.chosen = study, chosen
         self.console = Terminal(file=terminal)
@@ -86,11 +83,14 @@ class _Run:
         # What an earlier driver left running would write into the same files.
         swept = [*sweep_orphans(study.studies.absolute()), *sweep(study.folder.absolute())]
         self.states = self._look()
-        self.todo = [trial for trial in chosen if self._is_to_run(self.states[trial.id])]
+        self.todo = sorted(
+            (trial for trial in chosen if self._is_to_run(self.states[trial.id])),
+            key=lambda trial: trial.rank,
+        )
         origin = provenance()
         self.events.write("run started", todo=len(self.todo), swept=swept, **origin)
         write_plan(study, self.states)
-        self.jobs = Jobs(study, self.todo, self.states, self.events, origin, limits)
+        self.jobs = Jobs(study, self.todo, self.states, self.events, origin)
         self.refused = self.stopped = False
         self.problem: str | None = None
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from arena.limits import USUAL, OnOutOfMemory
 from arena.mistakes import brief
 from trainers.config import Count, NonNegative, Positive
 
@@ -126,8 +127,17 @@ class ResourcesSection(Strict):
     gpus: NonNegative | None = None
 
 
+class LimitsSection(Strict):
+    """Beyond what a trial is ended, which is a failure."""
+
+    hours: Positive | None = None
+    """Of the clock, in all attempts; null is never."""
+    hang_minutes: Positive | None = (USUAL.limits.hang or 0) / 60
+    """Without a new record; null is never."""
+
+
 class BudgetSection(Strict):
-    """What the study may cost: it is refused to start beyond it."""
+    """What the study may cost: it is refused to start beyond it, and stopped when it gets there."""
 
     trials: Count | None = None
     hours: Positive | None = None
@@ -174,6 +184,14 @@ class Grid(Strict):
     """Configuration keys set for every trial: {trainer.steps: 60}."""
     resources: ResourcesSection = ResourcesSection()
     """What one trial is given; what is absent is as the profile says."""
+    priority: list[Annotated[dict[str, Any], Field(min_length=1)]] = []
+    """Rules over axes, env and any configuration key: what matches the first is started first, and so on."""
+    limits: LimitsSection = LimitsSection()
+    """Beyond what one trial is ended."""
+    retries: Annotated[int, Field(ge=0)] = USUAL.retries
+    """How often a run starts a trial again when the machine failed, not the trial."""
+    on_out_of_memory: OnOutOfMemory = "fail"
+    """Whether a trial that ran out of memory goes on with half as many rows in memory at once."""
     budget: BudgetSection = BudgetSection()
     """The most it may cost."""
     collapse: dict[str, Any] = {}

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 
 from arena.conditions import Condition
 from arena.configuration import Setting, scalar_keys
-from arena.grid import BudgetSection, Choice, Grid, ResourcesSection, Sweep
+from arena.grid import BudgetSection, Choice, Grid, LimitsSection, ResourcesSection, Sweep
 from arena.identity import TrialConfig
 from arena.mistakes import Mistake, MistakesError, Place, brief, explain, nearest, unknown
 from arena.options import AXES, Catalogue, FunctionError, Option, make_option
-from arena.rules import RULES, Rule, RuleReader
+from arena.rules import RULES, Preference, Rule, RuleReader
 from arena.yaml_source import Path_, Source, dotted, flatten, parse, read
 
 GROUP_KEYS = ("model", "backend", "preset")
@@ -71,6 +71,7 @@ class GridFile:
     sweep: list[SweptKey] = field(default_factory=list)
     assigned: list[Setting] = field(default_factory=list)
     rules: list[Rule] = field(default_factory=list)
+    priority: list[Preference] = field(default_factory=list)
     envs: list[str] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
 
@@ -161,6 +162,7 @@ def _fields_at(path: Path_) -> Iterable[str]:
     sections: dict[Path_, type[BaseModel]] = {
         (): Grid,
         ("budget",): BudgetSection,
+        ("limits",): LimitsSection,
         ("resources",): ResourcesSection,
     }
     return sections[path].model_fields if path in sections else ()
@@ -172,7 +174,7 @@ def _prune(value: dict[str, Any], loc: Path_) -> None:
     if first == "name":
         value["name"] = "grid"
     elif (
-        first in ("axes", "sweep", "resources", "budget")
+        first in ("axes", "sweep", "resources", "budget", "limits")
         and len(loc) > 1
         and isinstance(value.get(first), dict)
     ):
@@ -220,6 +222,10 @@ class _Reader:
             for index, rule in enumerate(getattr(grid, kind)):
                 if (found := rules.rule(kind, rule, (kind, index))) is not None:
                     file.rules.append(found)
+        for index, rule in enumerate(grid.priority):
+            path = ("priority", index)
+            if (conditions := rules.conditions(rule, path)) is not None:
+                file.priority.append(Preference(conditions, dotted(path), self.source.place(path)))
         self._design()
 
     def _design(self) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from arena.processes import ProcessMark
 from arena.records import KILL, LOCK, STOP, CorruptRecordError, Outcome, read_outcome, write_outcome
 from arena.schedule import Schedule, Waiting
 from arena.study_files import EventLog, prepare_trial, trial_sheet
-from arena.supervisor import Ending, Job, Limits
+from arena.supervisor import Ending, Job
 from arena.trial import prepare_clone
 
 logger = logging.getLogger(__name__)
@@ -37,11 +37,10 @@ class Jobs:
         states: dict[str, State],
         events: EventLog,
         origin: Mapping[str, Any],
-        limits: Limits,
     ) -> None:
         self.study, self.states, self.events = study, states, events
         self.endings: dict[str, Ending] = {}
-        self._origin, self._limits = dict(origin), limits
+        self._origin = dict(origin)
         self._driver = str(ProcessMark.of())
         self._trials = {trial.id: trial for trial in todo}
         self._alone = threading.RLock()
@@ -166,6 +165,10 @@ class Jobs:
         return self._job("clone", waiting.clone, folder, self._trials[waiting.job.id], target=str(target))
 
     def _job(self, kind: Any, name: str, folder: Path, trial: PlannedTrial, *, target: str = "") -> Job:
+        limits = self.study.handling.limits
+        if kind == "clone":
+            # The time limit is a trial's, and many may wait for one clone.
+            limits = replace(limits, total=None)
         return Job(
             kind,
             name,
@@ -176,7 +179,7 @@ class Jobs:
             steps=trial.config.trainer.steps,
             cpus=trial.resources.cpus,
             gpus=trial.resources.gpus,
-            limits=self._limits,
+            limits=limits,
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arena.identity import TrialConfig
+from arena.limits import USUAL, Handling
 
 State = Literal["pending", "running", "done", "failed", "interrupted", "unavailable"]
 """How far a trial has come. `done` is any result, collapse too; `unavailable` cannot run on this machine."""
@@ -44,6 +45,7 @@ class PlannedTrial:
     config: complete and validated; what the child process gets to read.
     problems: why it cannot run on this machine, each with its remedy; empty when it can.
     clone: the id of the clone it starts from (`arena.clones`).
+    rank: trials of a lower one are started first.
     """
 
     id: str
@@ -58,6 +60,7 @@ class PlannedTrial:
     state: State
     problems: tuple[str, ...] = ()
     clone: str = ""
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,8 @@ class Study:
     folder: `<studies>/<name>`, which may not exist yet; studies: its parent, where clones are cached too.
     grid, text: the grid file and its contents (for `grid.yaml`); assignments: the `key=value` of the command
     line. axes: per axis the labels of the options that occur. design: how points were chosen. estimable: what
-    the cells can show. profile: the resolved name; frozen for later runs by being in `plan.json`.
+    the cells can show. profile: the resolved name; frozen for later runs by being in `plan.json`. handling:
+    how trials are treated that take too long or fail.
     over_budget: each way in which the plan exceeds its budget, as a sentence; empty when it does not.
     """
 
@@ -138,6 +142,7 @@ class Study:
     estimate: Estimate
     over_budget: tuple[str, ...] = ()
     estimable: Estimable = NOTHING_VARIES
+    handling: Handling = USUAL
 
     @property
     def studies(self) -> Path:

@@ -13,9 +13,11 @@ from arena.cells import Cell, make_cells
 from arena.configuration import Composer, resolve_profile, visible_gpus
 from arena.estimability import estimable
 from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
+from arena.grid import Grid
 from arena.grid_file import GridFile, read_grid
 from arena.identity import TrialConfig, trial_id
 from arena.labels import differences, option_label
+from arena.limits import Handling, Limits
 from arena.mistakes import MistakesError
 from arena.options import AXES, CONF, Catalogue
 from arena.plan import Budget, Estimable, Estimate, PlannedTrial, Resources, State, Study
@@ -58,6 +60,7 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         budget=budget,
         estimate=estimate,
         over_budget=_over(budget, len(trials), estimate),
+        handling=_handling(file.grid),
     )
 
 
@@ -106,11 +109,18 @@ def _trials(file: GridFile, folder: Path, cells: Iterable[Cell]) -> tuple[Planne
             state=_state(folder / "trials" / name if name in known else None, cell),
             problems=cell.problems,
             clone=cell.clone,
+            rank=cell.rank,
         )
         for seed in file.grid.seed_list
         for cell, resources in placed
         for name in [trial_id(cell.id, seed)]
     )
+
+
+def _handling(grid: Grid) -> Handling:
+    hang, hours = grid.limits.hang_minutes, grid.limits.hours
+    limits = Limits(hang=None if hang is None else 60 * hang, total=None if hours is None else 3600 * hours)
+    return Handling(limits, grid.retries, grid.on_out_of_memory)
 
 
 def _known(folder: Path) -> frozenset[str]:

@@ -43,6 +43,19 @@ class Rule:
         return concerned and any(condition.is_broken(facts) for condition in self.conditions)
 
 
+@dataclass(frozen=True, eq=False)
+class Preference:
+    """A rule of `priority`: the cells it is about go before those of later rules, and before all others."""
+
+    conditions: tuple[Condition, ...]
+    name: str
+    place: Place
+
+    def prefers(self, facts: Facts) -> bool:
+        """Whether it is about a cell."""
+        return all(condition.holds(facts) for condition in self.conditions)
+
+
 def is_narrowed(file: GridFile) -> bool:
     """Whether the command line takes away some of what the rules of the file are about."""
     given = {assignment.partition("=")[0].partition(".")[0] for assignment in file.assignments}

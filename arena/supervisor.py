@@ -24,6 +24,7 @@ from typing import Literal
 from arena.capped_log import CappedLog
 from arena.clones import PROGRESS, is_ready
 from arena.lifeline import LIFELINE
+from arena.limits import Limits
 from arena.locks import Lock, LockedError
 from arena.processes import DRIVER_TAG, FOLDER_TAG, TRIAL_TAG, ProcessMark, kill_group, sweep
 from arena.records import (
@@ -68,20 +69,6 @@ EndingKind = Literal[
     "busy",
     "not_started",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Beyond what a job is ended, in seconds; None is never.
-
-    hang: without a new record. total: altogether. grace: between asking a process to end and killing it.
-    log_bytes: how much is kept of what it prints, the beginning and the end.
-    """
-
-    hang: float | None = 1800.0
-    total: float | None = None
-    grace: float = 5.0
-    log_bytes: int = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)

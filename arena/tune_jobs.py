@@ -13,7 +13,8 @@ import ray
 from ray import tune
 from ray.tune.search import Searcher
 
-from arena.supervisor import Ending, Job, Limits, supervise
+from arena.limits import Limits
+from arena.supervisor import Ending, Job, supervise
 
 logger = logging.getLogger(__name__)
 

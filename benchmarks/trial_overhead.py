@@ -67,7 +67,6 @@ def ours(folder: Path) -> None:
 
     from arena.jobs import Jobs
     from arena.study_files import EventLog, make_study_folder
-    from arena.supervisor import Limits
     from arena.tune_jobs import Feed, run_jobs
 
     study = fake_study.make_study(
@@ -76,7 +75,7 @@ def ours(folder: Path) -> None:
     make_study_folder(study)
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = "2"
     states = {trial.id: trial.state for trial in study.trials}
-    jobs = Jobs(study, study.trials, states, EventLog(study.folder), {}, Limits())
+    jobs = Jobs(study, study.trials, states, EventLog(study.folder), {})
     run_jobs(Feed(jobs.take, jobs.is_finished, jobs.ended), folder / "ray", "run")
     if set(states.values()) != {"done"}:
         raise RuntimeError(f"not all trials have a result: {states}")

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import fake_study
@@ -21,7 +22,7 @@ from arena.plan import Study
 from arena.records import Outcome, read_outcome, write_outcome
 from arena.schedule import Schedule, Waiting
 from arena.study_files import DRIVER_LOCK, EventLog, make_study_folder, prepare_trial, write_plan
-from arena.supervisor import Ending, Job, Limits, supervise
+from arena.supervisor import Ending, Job, supervise
 from arena.terminal import Terminal, output_into
 from arena.trial_sheet import read_sheet
 
@@ -89,7 +90,7 @@ def test_a_job_that_loses_its_supervisor_is_given_to_two_others_at_most() -> Non
 def make_jobs(study: Study, states: dict[str, str] | None = None) -> Jobs:
     make_study_folder(study)
     found = {trial.id: trial.state for trial in study.trials}
-    return Jobs(study, study.trials, found, EventLog(study.folder), ORIGIN, Limits(hang=30, grace=1))
+    return Jobs(study, study.trials, found, EventLog(study.folder), ORIGIN)
 
 
 def events(study: Study) -> list[tuple[str, str | None]]:
@@ -276,6 +277,15 @@ def test_only_chosen_trials_are_run_and_only_they_decide_the_exit_code(
     assert run_without_ray(monkeypatch, study, only={failing}) == 1
     assert study_states(study.folder) == {good: "done", failing: "failed"}
     assert run_without_ray(monkeypatch, study, only={good}) == 0
+
+
+def test_what_has_priority_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make_study(tmp_path, [fake_config(seed=seed, steps=1) for seed in range(3)])
+    trials = [replace(trial, rank=rank) for trial, rank in zip(study.trials, (1, 1, 0), strict=True)]
+    study = replace(study, trials=tuple(trials))
+    assert run_without_ray(monkeypatch, study) == 0
+    finished = [name for event, name in events(study) if event == "trial finished"]
+    assert finished == [trials[index].id for index in (2, 0, 1)]
 
 
 def test_interrupts_are_counted_and_handlers_given_back() -> None:

@@ -353,6 +353,26 @@ BAD = {
         "name: a\nbudget: {trials: 0}\n",
         "g.yaml:2:18: budget.trials: should be greater than or equal to 1",
     ),
+    "unknown limit": (
+        "name: a\nlimits: {hang_minute: 1}\n",
+        "g.yaml:2:10: limits.hang_minute: unknown key 'hang_minute'; did you mean 'hang_minutes'?",
+    ),
+    "negative retries": (
+        "name: a\nretries: -1\n",
+        "g.yaml:2:10: retries: should be greater than or equal to 0",
+    ),
+    "unknown remedy": (
+        "name: a\non_out_of_memory: retry\n",
+        "g.yaml:2:19: on_out_of_memory: unknown value 'retry' (values: fail, halve_micro_batch)",
+    ),
+    "priority without a meaning": (
+        "name: a\npriority: [{is_cliping: token}]\n",
+        "g.yaml:2:13: priority.0.is_cliping: unknown key of a rule 'is_cliping'; did you mean 'is_clipping'?",
+    ),
+    "priority of nothing": (
+        "name: a\npriority: [{trainer.epochs: 77}]\n",
+        "g.yaml:2:12: priority.0: nothing in this grid is meant by this; correct it or take it out",
+    ),
     "unknown budget": (
         "name: a\nbudget: {trails: 1}\n",
         "g.yaml:2:10: budget.trails: unknown key 'trails'; did you mean 'trials'?",

@@ -650,3 +650,23 @@ def test_the_full_factorial_grid_has_all_32_points_and_the_named_methods_among_t
     assert len(points) == 32
     named = {method for trial in study.trials for method in trial.methods}
     assert named == {"GRPO", "GRPO_ST", "GSPO", "GIGPO", "SAPO", "CISPO", "DAPO_GRPO", "DAPO_GIGPO", "SAMPO"}
+
+
+def test_priority_says_what_goes_first_and_changes_nothing_else(plan: Plan) -> None:
+    axes = {"is_clipping": ["token", "soft", "cispo"], "advantage": ["grpo", "gigpo"]}
+    plain = plan(axes=axes, seeds=2)
+    ranked = plan(axes=axes, seeds=2, priority=[{"is_clipping": "cispo"}, {"advantage": "gigpo"}])
+    assert [trial.id for trial in ranked.trials] == [trial.id for trial in plain.trials]
+    assert {trial.rank for trial in plain.trials} == {0}
+    for trial in ranked.trials:
+        is_first = trial.point["is_clipping"] == "cispo"
+        assert trial.rank == (0 if is_first else 1 if trial.point["advantage"] == "gigpo" else 2)
+
+
+def test_how_trials_are_handled_is_no_part_of_what_they_are(plan: Plan) -> None:
+    usual = plan()
+    other = plan(limits={"hours": 2, "hang_minutes": None}, retries=0, on_out_of_memory="halve_micro_batch")
+    assert [trial.id for trial in usual.trials] == [trial.id for trial in other.trials]
+    assert (usual.handling.limits.hang, usual.handling.limits.total) == (1800, None)
+    assert (other.handling.limits.hang, other.handling.limits.total) == (None, 7200)
+    assert (other.handling.retries, other.handling.on_out_of_memory) == (0, "halve_micro_batch")

@@ -17,10 +17,11 @@ from arena import records
 from arena.capped_log import CappedLog
 from arena.clones import clone_folder, is_ready
 from arena.ledger import trial_state
+from arena.limits import Limits
 from arena.locks import Lock, is_held, read_holder
 from arena.processes import ProcessMark, sweep_orphans, tagged
 from arena.records import LOCK, LOG, read_outcome
-from arena.supervisor import Ending, Job, Limits, supervise
+from arena.supervisor import Ending, Job, supervise
 from arena.trial import prepare_clone, run_trial
 
 

@@ -15,10 +15,11 @@ from arena.clones import SUMMARY, clone_folder, clone_id
 from arena.controller import run_study
 from arena.identity import CollapseConfig, TrialConfig, cell_id, trial_id
 from arena.jobs import Jobs
+from arena.limits import Handling, Limits
 from arena.plan import Budget, Estimate, PlannedTrial, Resources, Study
 from arena.processes import ProcessMark
 from arena.records import write_json
-from arena.supervisor import Job, Limits, supervise
+from arena.supervisor import Job, supervise
 from arena.trial_sheet import TrialSheet, write_sheet
 
 COLLAPSE = CollapseConfig(
@@ -34,6 +35,9 @@ COLLAPSE = CollapseConfig(
     learned_floor=0.05,
     stable_variance=0.0025,
 )
+
+
+HANDLING = Handling(Limits(hang=60, grace=2))
 
 
 def fake_config(*, steps: int = 12, seed: int = 0, checkpoint_every: int = 3, **script: Any) -> TrialConfig:
@@ -95,7 +99,13 @@ def make_job(folder: Path, **changes: Any) -> Job:
 
 
 def make_study(
-    studies: Path, configs: Sequence[TrialConfig], *, name: str = "faults", cpus: float = 1, gpus: float = 0
+    studies: Path,
+    configs: Sequence[TrialConfig],
+    *,
+    name: str = "faults",
+    cpus: float = 1,
+    gpus: float = 0,
+    handling: Handling = HANDLING,
 ) -> Study:
     """A study of these trials, as planning would hand it to the controller."""
     trials = []
@@ -128,6 +138,7 @@ def make_study(
         trials=tuple(trials),
         budget=Budget(),
         estimate=Estimate({}, 0.0, 0.0, 1, "made up"),
+        handling=handling,
     )
 
 
@@ -153,7 +164,7 @@ def run_without_ray(monkeypatch: pytest.MonkeyPatch, study: Study, **arguments: 
     monkeypatch.setattr("arena.tracking.Tracker.start", lambda self: None)
     monkeypatch.setattr("arena.tracking.Tracker.close", lambda self, timeout: None)
     monkeypatch.setattr("arena.controller._Run._write_report", lambda self, handler: "report.md")
-    return run_study(study, limits=Limits(hang=30, grace=1), **arguments)
+    return run_study(study, **arguments)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:

@@ -9,13 +9,12 @@ from pathlib import Path
 import fake_study
 
 from arena.controller import run_study
-from arena.supervisor import Limits
 
 
 def main(studies: str, trials: str, script: str, gpus: str = "0") -> int:
     configs = [fake_study.fake_config(seed=seed, **json.loads(script)) for seed in range(int(trials))]
     study = fake_study.make_study(Path(studies), configs, gpus=float(gpus))
-    return run_study(study, limits=Limits(hang=60, grace=2))
+    return run_study(study)
 
 
 if __name__ == "__main__":
