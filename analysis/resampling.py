@@ -78,8 +78,42 @@ def block_interval(
         return Interval(estimate, float(np.nanmin(own)), float(np.nanmax(own)), "range", blocks)
     random = np.random.default_rng(seed)
     chosen = random.integers(0, blocks, size=(resamples, blocks))
-    drawn = statistic(values[chosen])
+    return _widened(estimate, statistic(values[chosen]), blocks, level)
+
+
+def counts_interval(
+    statistic: Callable[[Floats], Floats],
+    blocks: int,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """As `block_interval`, for a statistic of how often each block occurs.
+
+    statistic: counts (resamples, blocks) -> numbers (resamples,), NaN where a resample says nothing; all of
+    them 1 is the estimate. For what is not a function of one row per block: pairs of runs from two blocks,
+    runs at risk. With fewer than five blocks the range is that of leaving one block out.
+    """
+    if blocks == 0:
+        return Interval(np.nan, np.nan, np.nan, "range", 0)
+    estimate = float(statistic(np.ones((1, blocks)))[0])
+    if blocks < LEAST_BLOCKS:
+        own = statistic(1.0 - np.eye(blocks)) if blocks > 1 else np.array([estimate])
+        if np.isnan(own).all():
+            return Interval(estimate, np.nan, np.nan, "range", blocks)
+        low, high = min(np.nanmin(own), estimate), max(np.nanmax(own), estimate)
+        return Interval(estimate, float(low), float(high), "range", blocks)
+    random = np.random.default_rng(seed)
+    counts = random.multinomial(blocks, np.full(blocks, 1 / blocks), size=resamples).astype(float)
+    return _widened(estimate, statistic(counts), blocks, level)
+
+
+def _widened(estimate: float, drawn: Floats, blocks: int, level: float) -> Interval:
+    """The percentile interval of resampled statistics, its tails widened for the number of blocks."""
     tail = _small_sample_tail((1 - level) / 2, blocks)
+    if np.isnan(drawn).all():
+        return Interval(estimate, np.nan, np.nan, "range", blocks)
     low, high = np.nanquantile(drawn, [tail, 1 - tail])
     return Interval(estimate, float(low), float(high), "interval", blocks)
 
@@ -87,6 +121,17 @@ def block_interval(
 def _small_sample_tail(tail: float, blocks: int) -> float:
     """The normal tail beyond t(tail, n-1) sqrt(n/(n-1)): undoes the bootstrap's n for n-1 and z for t."""
     return float(ndtr(stdtrit(blocks - 1, tail) * np.sqrt(blocks / (blocks - 1))))
+
+
+def interquartile_means(table: Floats) -> Floats:
+    """(..., blocks, columns) -> (...): `interquartile_mean` of all numbers of each table."""
+    values = np.sort(table.reshape(*table.shape[:-2], -1), axis=-1)  # NaN comes last
+    counts = np.sum(~np.isnan(values), axis=-1, keepdims=True)
+    place = np.arange(values.shape[-1])
+    kept = (place >= counts // 4) & (place < counts - counts // 4)
+    with np.errstate(invalid="ignore"):
+        means: Floats = np.where(kept, values, 0.0).sum(-1) / np.where(kept.any(-1), kept.sum(-1), np.nan)
+    return means
 
 
 def interquartile_mean(values: ArrayLike) -> float:
