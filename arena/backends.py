@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,18 @@ class Train(Protocol):
         """Train; resume from the newest valid checkpoint by itself, and stop when the monitor says so."""
 
 
+class Refusal(Protocol):
+    """What a back-end cannot do: the configuration key to blame, and why, with what to do instead."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The path of the key, `("verl", "engine")`."""
+
+    @property
+    def message(self) -> str:
+        """A sentence."""
+
+
 MakeClone = Callable[[TrainingConfig, Path, Callable[[int, int], None]], None]
 """Writes a clone into an existing empty folder; told how to report progress (done, total)."""
 
@@ -29,10 +41,13 @@ class Backend:
 
     training: has `train` (see Train) and `Diverged`, the exception it raises for non-finite numbers.
     cloning: has `make_clone` (see MakeClone). Back-ends with the same one share their clones.
+    readiness: light to import; has `refusals(config)`, what it cannot do of a configuration, and
+    `problems(config)`, why it cannot run on this machine. None: it does everything, everywhere.
     """
 
     training: str
     cloning: str
+    readiness: str | None = None
 
     def train(self) -> tuple[Train, type[Exception]]:
         """The training function and its `Diverged`. Imports the back-end."""
@@ -44,8 +59,25 @@ class Backend:
         made: MakeClone = import_module(self.cloning).make_clone
         return made
 
+    def refusals(self, config: TrainingConfig) -> Sequence[Refusal]:
+        """What it cannot do of a configuration."""
+        if self.readiness is None:
+            return []
+        found: Sequence[Refusal] = import_module(self.readiness).refusals(config)
+        return found
 
-BACKENDS = {"native": Backend("trainers.native.training", "trainers.native.cloning")}
+    def problems(self, config: TrainingConfig) -> Sequence[str]:
+        """Why it cannot run on this machine, each with its remedy."""
+        if self.readiness is None:
+            return []
+        found: Sequence[str] = import_module(self.readiness).problems(config)
+        return found
+
+
+BACKENDS = {
+    "native": Backend("trainers.native.training", "trainers.native.cloning"),
+    "verl": Backend("trainers.verl.training", "trainers.native.cloning", "trainers.verl.readiness"),
+}
 
 
 def find_backend(name: str) -> Backend:

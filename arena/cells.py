@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from arena.backends import find_backend
 from arena.clones import clone_id
 from arena.combinations import conflicts
 from arena.conditions import MISSING
@@ -195,7 +196,7 @@ class _Maker:
             config=config,
             base=around.base,
             clone=self._clone(config, env, texts),
-            problems=env.problems,
+            problems=(*env.problems, *find_backend(config.backend).problems(config)),
             surroundings=around.levels,
             levels=_decided(around, name.levels),
             rank=self._rank(around, point, whole),

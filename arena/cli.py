@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from arena.commands import grids, studies, tracking, trials
+from arena.commands import export, grids, studies, tracking, trials
 from arena.commands.shared import DONE, INTERRUPTED, WRONG
 
 
@@ -29,6 +29,7 @@ for _command in (
     trials.trial,
     trials.show,
     trials.logs,
+    export.export,
     studies.status,
     studies.report,
     studies.rm,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from arena.backends import find_backend
 from arena.identity import TrialConfig
 
 
@@ -48,8 +49,15 @@ def _trajectories(config: TrialConfig) -> list[Conflict]:
 
 
 def _backend(config: TrialConfig) -> list[Conflict]:
-    """What the back-end would pass over in silence."""
-    if config.backend != "native" or config.rows == "turn":
-        return []
-    message = f"the native back-end trains on rows of one turn, not on `{config.rows}`; use `rows: turn`"
-    return [Conflict(("rows",), message)]
+    """What the back-end would pass over in silence, or cannot do."""
+    if config.backend != "native":
+        refused = find_backend(config.backend).refusals(config)
+        return [Conflict(refusal.key, refusal.message) for refusal in refused]
+    found = []
+    if config.rows != "turn":
+        message = f"the native back-end trains on rows of one turn, not on `{config.rows}`; use `rows: turn`"
+        found.append(Conflict(("rows",), message))
+    if config.verl is not None:
+        message = "the native back-end does not read the section `verl`; take it out, or `backend: verl`"
+        found.append(Conflict(("verl",), message))
+    return found

@@ -116,7 +116,8 @@ def _adapter(section: str) -> TypeAdapter[Any]:
 
 def default_section(section: str) -> Any:
     """What a section is before anything is set, as plain data."""
-    return {} if known_keys(section, ()) is not None else TrialConfig.model_fields[section].get_default()
+    default = TrialConfig.model_fields[section].get_default()
+    return {} if default is not None and known_keys(section, ()) is not None else default
 
 
 def check_section(section: str, text: str) -> Any:

@@ -93,7 +93,8 @@ def digest(sections: Mapping[str, str], data_id: str, *, stops: bool) -> str:
 
     stops: whether a collapse ends the trial; if not, the collapse thresholds decide nothing it does.
     """
-    body = ",".join([f'"{name}":{sections[name]}' for name in _decisive(tuple(sections), stops)])
+    names = [name for name in _decisive(tuple(sections), stops) if sections[name] != "null"]
+    body = ",".join([f'"{name}":{sections[name]}' for name in names])
     whole = f'{{"config":{{{body}}},"data":{_ENCODER.encode(data_id)},"version":{IDENTITY_VERSION}}}'
     return hashlib.sha256(whole.encode()).hexdigest()[:12]
 

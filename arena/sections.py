@@ -100,6 +100,8 @@ class Sections:
     def _check_plain(self, base: Base, name: str, settings: Settings) -> Checked | None:
         raw = base.sections[name] if name in base.sections else default_section(name)
         merged = merge(raw, [(setting.key[1:], setting.value) for setting in settings])
+        if merged is None:
+            return Checked(None, None, section_text(name, None))  # a section that nothing has asked for
         text = canonical_json(merged)
         origin = Place(f"conf ({name} of {base.env})")
         value = self._checked(

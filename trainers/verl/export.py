@@ -1,0 +1,42 @@
+"""A trial as files for people who run verl themselves."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from trainers.config import TrainingConfig
+from trainers.verl.schema import composed
+from trainers.verl.translation import Surroundings, translate
+
+CONFIG, COMMAND = "verl.yaml", "command.sh"
+
+
+def export(config: TrainingConfig, folder: Path, *, around: Surroundings) -> list[Path]:
+    """Write verl's whole configuration of a trial and the command that runs it into a folder.
+
+    The command is verl's own; it finds our trainer, losses and agent loop by the entry point that comes with
+    this package. Raises ValueError for what verl cannot do, VerlMissingError without verl's files.
+    """
+    from omegaconf import OmegaConf
+
+    whole = OmegaConf.to_yaml(composed(translate(config, around)))
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / CONFIG, folder / COMMAND]
+    written[0].write_text(whole, encoding="utf-8")
+    written[1].write_text(_command(config, folder), encoding="utf-8")
+    written[1].chmod(0o755)
+    return written
+
+
+def _command(config: TrainingConfig, folder: Path) -> str:
+    arguments = ["python", "-m", "verl.trainer.main_ppo", "--config-path", str(folder.absolute())]
+    arguments += ["--config-name", CONFIG.removesuffix(".yaml")]
+    assert config.verl is not None
+    platform = (
+        ["export ARLARENA_VERL_CPU=1  # verl without a GPU, through patches of ours", ""]
+        if config.verl.platform == "cpu"
+        else []
+    )
+    lines = ["#!/bin/sh", "# Needs: pip install 'arlarena[verl]', and the engine.", "set -e", *platform]
+    return "\n".join([*lines, f'exec {shlex.join(arguments)} "$@"', ""])
