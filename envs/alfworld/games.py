@@ -120,11 +120,18 @@ class _GeneratedGames(Games):
         self._root = cache_folder() / "alfworld" / "games" / hashlib.sha256(parts.encode()).hexdigest()[:16]
         of = f"-of-{config.train_games}" if folder == "valid_seen" else ""
         self._numbers = self._root / "numbers" / f"{folder}{of}"
+        self._found = _found(self._numbers)
 
     def __len__(self) -> int:
         return self._count
 
     def path(self, number: int) -> Path:
+        known = self._found.get(number)
+        if known is None or not known.is_file():  # the cache may be deleted at any time
+            known = self._found[number] = self._find(number)
+        return known
+
+    def _find(self, number: int) -> Path:
         split = self._root / "json_2.1.1" / self._folder
         known = self._numbers / f"{number}.txt"
         try:
@@ -137,6 +144,12 @@ class _GeneratedGames(Games):
         publish(split / made.folder, made.files)
         write_atomically(known, made.folder.encode())
         return split / made.folder / GAME_FILE
+
+
+@lru_cache(maxsize=64)
+def _found(numbers: Path) -> dict[int, Path]:
+    """The games of a split that this process has asked for: all its environments look them up here."""
+    return {}
 
 
 def _folder(config: AlfworldConfig, split: Split) -> Folder:

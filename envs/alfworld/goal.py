@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +20,7 @@ class Goal:
     destination: str
 
 
+@lru_cache(maxsize=10_000)
 def read_goal(trajectory: Path) -> Goal:
     """The goal in a `traj_data.json`. Raises ValueError, with the path, for a task of no known type."""
     data = json.loads(trajectory.read_text(encoding="utf-8"))
