@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from arena.commands import export, grids, studies, tracking, trials
+from arena.commands import export, grids, play, studies, tracking, trials
 from arena.commands.shared import DONE, INTERRUPTED, WRONG
 
 
@@ -35,6 +35,7 @@ for _command in (
     studies.rm,
     tracking.ui,
     tracking.sync,
+    play.play,
 ):
     cli.add_command(_command)
 

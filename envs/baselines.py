@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from envs.playing import Move, Policy, Turn, play
+from envs.prompts import write_response
 from envs.text_env import Environment, Expert, Observation, Split, TextEnv
-
-
-class Policy(Protocol):
-    """Chooses actions in single episodes."""
-
-    def act(self, env: TextEnv, observation: Observation) -> str:
-        """The next action."""
 
 
 class RandomPolicy:
@@ -22,20 +18,26 @@ class RandomPolicy:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def act(self, env: TextEnv, observation: Observation) -> str:
+    def act(self, env: TextEnv, observation: Observation, turns: Sequence[Turn]) -> Move:
         """See `Policy.act`."""
-        return self._random.choice(observation.admissible) if observation.admissible else ""
+        return Move(self._random.choice(observation.admissible) if observation.admissible else "")
 
 
 class ExpertPolicy:
-    """The environment's expert; the empty action where it has none."""
+    """The environment's expert; the empty action where it has none.
 
-    def __init__(self, expert: Expert) -> None:
-        self._expert = expert
+    aloud: its moves come as the responses that policies are cloned from, thoughts included.
+    """
 
-    def act(self, env: TextEnv, observation: Observation) -> str:
+    def __init__(self, expert: Expert, *, aloud: bool = False) -> None:
+        self._expert, self._aloud = expert, aloud
+
+    def act(self, env: TextEnv, observation: Observation, turns: Sequence[Turn]) -> Move:
         """See `Policy.act`."""
-        return self._expert.action(env) or ""
+        action = self._expert.action(env) or ""
+        if not self._aloud or not action:
+            return Move(action)
+        return Move(action, write_response(self._expert.thought(env, action), action))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,14 @@ def evaluate(environment: Environment, config: Any, policy: Policy, *, episodes:
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
-    successes, turns, total_reward = 0, 0, 0.0
     env = environment.make(config)
     try:
-        for seed in range(episodes):
-            text, info = env.reset(seed, {"split": split})
-            over = False
-            while not over:
-                admissible = None if info["admissible"] is None else tuple(info["admissible"])
-                action = policy.act(env, Observation(text, info["anchor"], admissible))
-                text, reward, terminated, truncated, info = env.step(action)
-                total_reward += reward
-                turns += 1
-                over = terminated or truncated
-            successes += bool(info["success"])
+        played = [play(env, policy, seed=seed, split=split) for seed in range(episodes)]
     finally:
         env.close()
-    return Score(episodes, successes / episodes, total_reward / episodes, turns / episodes)
+    return Score(
+        episodes,
+        sum(episode.success for episode in played) / episodes,
+        sum(episode.total_reward for episode in played) / episodes,
+        sum(len(episode.turns) for episode in played) / episodes,
+    )

@@ -47,6 +47,17 @@ class TextEnv(ABC):
     def step(self, text: str) -> tuple[str, float, bool, bool, Info]:
         """Take one action: observation, reward, terminated, truncated (the turn limit), info."""
 
+    def render(self, *, colors: bool = False) -> str | None:
+        """The state of the running episode as people draw it, in lines of text; None: as the observation is.
+
+        colors: with the colours of a terminal (ANSI escapes).
+        """
+        return None
+
+    def render_png(self) -> bytes | None:
+        """The state as a picture, for models that see and for reports; None where there is none."""
+        return None
+
     def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release what the environment holds; safe to call twice."""
 

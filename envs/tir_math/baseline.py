@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
+from envs.playing import Move, Turn
 from envs.text_env import Observation, TextEnv
 from envs.tir_math.expert import answer_with
 
@@ -19,7 +21,7 @@ class GuessingPolicy:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def act(self, env: TextEnv, observation: Observation) -> str:
+    def act(self, env: TextEnv, observation: Observation, turns: Sequence[Turn]) -> Move:
         """See `Policy.act`."""
         digits = 1 + int(self._random.random() * _MOST_DIGITS)
-        return answer_with(str(int(self._random.random() * 10**digits)))
+        return Move(answer_with(str(int(self._random.random() * 10**digits))))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envs.prompts import FORMAT_WORDS
 from envs.text_env import EnvConfig, Environment
-from trainers.config import TrainingConfig
+from trainers.config import ModelConfig, PromptConfig, TrainingConfig
 from trainers.native.policy import TinyPolicy
 from trainers.native.tokenizer import WordTokenizer
 from trainers.policy import Policy, Scorer
@@ -39,6 +39,20 @@ def load_policy(clone: Path, config: TrainingConfig) -> Policy:
         adapters = stream_seed(config.seed, "adapters")
         return LanguageModel.load(clone, config.model, config.prompt, seed=adapters)
     return TinyPolicy.load(clone, config.model)
+
+
+def load_saved(
+    folder: Path, model: ModelConfig, prompt: PromptConfig, *, clone: Path | None = None
+) -> Policy:
+    """The policy in a clone's folder or, when `clone` says what it started from, in a checkpoint's."""
+    if model.path is None:
+        return TinyPolicy.load(folder, model)
+    from trainers.native.language_model import LanguageModel
+
+    policy = LanguageModel.load(clone or folder, model, prompt, seed=0)
+    if clone is not None:
+        policy.restore(folder)
+    return policy
 
 
 def load_reference(clone: Path, config: TrainingConfig, policy: Policy) -> Scorer:
