@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from arena.commands import export, grids, play, studies, tracking, trials
+from arena.commands import environments, export, grids, play, studies, tracking, trials
 from arena.commands.shared import DONE, INTERRUPTED, WRONG
 
 
@@ -36,6 +36,8 @@ for _command in (
     tracking.ui,
     tracking.sync,
     play.play,
+    environments.envs,
+    environments.data,
 ):
     cli.add_command(_command)
 

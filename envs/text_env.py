@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -126,10 +126,37 @@ class Expert(Protocol):
         """What a policy that goes on with `action`, good or bad, could think before it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something that an environment uses: `found` is its version or place, None when it is not there.
+
+    remedy: how to get it; optional: the environment runs without it.
+    """
+
+    name: str
+    found: str | None
+    remedy: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What an environment is made of here: its data in a phrase, and what it needs."""
+
+    data: str
+    needs: tuple[Need, ...] = ()
+
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+
+
 class Environment(Protocol):
     """What an environment's folder offers; `EnvConfig.environment` names an instance of it.
 
-    Importing the module is light (no torch): planning asks `data_id` and `problems` of it.
+    Importing the module is light (no torch): planning asks `data_id` and `problems` of it. It may also have
+    `inventory(config) -> Inventory` (for `arena envs`) and `prepare(config, progress) -> str`, which makes in
+    advance what would else be made when it is first needed, and says where it is (for `arena data`).
     """
 
     config_type: type[EnvConfig]

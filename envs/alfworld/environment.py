@@ -15,15 +15,25 @@ from typing import Any
 from envs.alfworld.config import AlfworldConfig
 from envs.alfworld.engine import NOTHING_HAPPENS, Game, Node, open_game
 from envs.alfworld.expert import HandcodedExpert, WalkthroughExpert
-from envs.alfworld.games import TRAJECTORY_FILE, Games, data_id, games, official_problems, source
+from envs.alfworld.games import (
+    TRAJECTORY_FILE,
+    Games,
+    data_id,
+    games,
+    official_problems,
+    place,
+    prepare,
+    ready,
+    source,
+)
 from envs.alfworld.goal import Goal, read_goal
 from envs.alfworld.notes import Notes, goal_of
-from envs.alfworld.package import EXTRA, missing
+from envs.alfworld.package import EXTRA, missing, packages
 from envs.alfworld.vocabulary import vocabulary
 from envs.demonstrations import demonstrate
 from envs.pool import SerialPool
 from envs.process_pool import ProcessPool
-from envs.text_env import Demonstration, EnvPool, Expert, Info, Split, TextEnv
+from envs.text_env import Demonstration, EnvPool, Expert, Info, Inventory, Need, Progress, Split, TextEnv
 
 _TASK = """You are in a room of a house and are given a household task: find things, carry them, clean, heat \
 or cool them, and put them where they belong. You hold one thing at a time. You see what is in or on a \
@@ -149,9 +159,25 @@ class AlfworldEnvironment:
 
     def problems(self, config: AlfworldConfig) -> list[str]:
         """The engine is not installed, or official games are asked for and not there."""
-        if packages := missing():
-            return [f"ALFWorld needs {' and '.join(packages)}: {EXTRA}"]
+        if lacking := missing():
+            return [f"ALFWorld needs {' and '.join(lacking)}: {EXTRA}"]
         return official_problems(config) if source(config) == "official" else []
+
+    def inventory(self, config: AlfworldConfig) -> Inventory:
+        """The engine's packages, and which games are played."""
+        needs = tuple(Need(name, found, EXTRA) for name, found in packages().items())
+        if source(config) == "official":
+            problems = official_problems(config)
+            data = problems[0] if problems else f"{ready(config)[1]:,} official games in {place(config)}"
+        else:
+            made, wanted = ready(config)
+            data = f"{made:,} of {wanted:,} generated games on file in {place(config)}"
+        return Inventory(data, needs)
+
+    def prepare(self, config: AlfworldConfig, progress: Progress) -> str:
+        """Make the games that are not on file; those of official data are there. Says where they are."""
+        prepare(config, progress)
+        return f"{ready(config)[0]:,} games; ALFWORLD_DATA={place(config)} plays them elsewhere"
 
     def task(self, config: AlfworldConfig) -> str:
         """What can be done; the goal itself is in every observation."""

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,13 +15,10 @@ from envs.alfworld.config import AlfworldConfig, GeneratorConfig, TaskType
 from envs.alfworld.generator import GENERATOR, Folder, generate
 from envs.alfworld.package import DATA_VARIABLE, official_data
 from envs.alfworld.storage import cache_folder, publish, write_atomically
-from envs.text_env import Split
+from envs.text_env import Progress, Split
 
 GAME_FILE = "game.tw-pddl"
 TRAJECTORY_FILE = "traj_data.json"
-
-Progress = Callable[[int, int], None]
-"""Told how many games are ready, and of how many."""
 
 
 class Games(ABC):
@@ -35,6 +31,10 @@ class Games(ABC):
     @abstractmethod
     def path(self, number: int) -> Path:
         """The file of a game."""
+
+    @abstractmethod
+    def ready(self) -> int:
+        """How many are on file."""
 
 
 def games(config: AlfworldConfig, split: Split) -> Games:
@@ -84,6 +84,19 @@ def official_problems(config: AlfworldConfig) -> list[str]:
     return []
 
 
+def place(config: AlfworldConfig) -> Path:
+    """The folder, as ALFWORLD_DATA may name it, whose `json_2.1.1` holds the games of a configuration."""
+    if source(config) == "official":
+        return _official_folder().parent
+    return _GeneratedGames(config.generated, config.task_types, "train", 1).root
+
+
+def ready(config: AlfworldConfig) -> tuple[int, int]:
+    """How many games of a configuration are on file, and how many it has."""
+    splits = [games(config, "train"), games(config, "eval")]
+    return sum(each.ready() for each in splits), sum(map(len, splits))
+
+
 def prepare(config: AlfworldConfig, progress: Progress) -> None:
     """Make every game of a configuration that is not there yet; each is kept as soon as it is made."""
     splits = [games(config, "train"), games(config, "eval")]
@@ -109,6 +122,9 @@ class _OfficialGames(Games):
     def path(self, number: int) -> Path:
         return self._root / self._files[number]
 
+    def ready(self) -> int:
+        return len(self._files)
+
 
 class _GeneratedGames(Games):
     def __init__(
@@ -117,9 +133,9 @@ class _GeneratedGames(Games):
         self._config, self._task_types, self._folder, self._count = config, task_types, folder, count
         settings = config.model_dump(mode="json", exclude={"train_games", "eval_games"})
         parts = json.dumps([GENERATOR, _version(), settings, task_types], sort_keys=True)
-        self._root = cache_folder() / "alfworld" / "games" / hashlib.sha256(parts.encode()).hexdigest()[:16]
+        self.root = cache_folder() / "alfworld" / "games" / hashlib.sha256(parts.encode()).hexdigest()[:16]
         of = f"-of-{config.train_games}" if folder == "valid_seen" else ""
-        self._numbers = self._root / "numbers" / f"{folder}{of}"
+        self._numbers = self.root / "numbers" / f"{folder}{of}"
         self._found = _found(self._numbers)
 
     def __len__(self) -> int:
@@ -131,8 +147,11 @@ class _GeneratedGames(Games):
             known = self._found[number] = self._find(number)
         return known
 
+    def ready(self) -> int:
+        return sum((self._numbers / f"{number}.txt").is_file() for number in range(self._count))
+
     def _find(self, number: int) -> Path:
-        split = self._root / "json_2.1.1" / self._folder
+        split = self.root / "json_2.1.1" / self._folder
         known = self._numbers / f"{number}.txt"
         try:
             path = split / known.read_text(encoding="utf-8") / GAME_FILE

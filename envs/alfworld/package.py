@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -20,9 +21,28 @@ EXTRA = "pip install 'arlarena[alfworld]' (compiles a planner: needs g++, cmake 
 DATA_VARIABLE = "ALFWORLD_DATA"
 
 
+_DISTRIBUTIONS = {
+    "alfworld": "alfworld",
+    "textworld": "textworld",
+    "fast_downward": "fast-downward-textworld",
+}
+"""By the module that is imported; the last one is the planner library."""
+
+
 def missing() -> list[str]:
     """The packages of the engine that are not installed."""
-    return [name for name in ("alfworld", "textworld", "fast_downward") if find_spec(name) is None]
+    return [name for name in _DISTRIBUTIONS if find_spec(name) is None]
+
+
+def packages() -> dict[str, str | None]:
+    """The versions of the engine's packages, None for those that are not installed."""
+    found: dict[str, str | None] = {}
+    for module, distribution in _DISTRIBUTIONS.items():
+        try:
+            found[module] = version(distribution) if find_spec(module) else None
+        except PackageNotFoundError:
+            found[module] = "installed"
+    return found
 
 
 def folder() -> Path:

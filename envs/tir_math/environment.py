@@ -8,12 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from shutil import which
 from typing import Any
 
 from envs.demonstrations import demonstrate, draw
 from envs.pool import EpisodeBook
-from envs.text_env import Demonstration, EnvPool, Info, Observation, Outcome, Split, TextEnv
+from envs.text_env import (
+    Demonstration,
+    EnvPool,
+    Info,
+    Inventory,
+    Need,
+    Observation,
+    Outcome,
+    Split,
+    TextEnv,
+)
 from envs.tir_math import arithmetic, files, reasoning
 from envs.tir_math.actions import ANSWER_WORD, CODE_WORD
 from envs.tir_math.arithmetic import CODE_WORDS, PROBLEM_WORDS, Expression
@@ -24,6 +36,7 @@ from envs.tir_math.expert import THOUGHT_WORDS, TirMathExpert
 from envs.tir_math.grading import PACKAGE as GRADER
 from envs.tir_math.observation import OBSERVATION_WORDS
 from envs.tir_math.problem import Problems
+from envs.tir_math.sandbox.launch import INSTALL
 from envs.tir_math.sandbox.readiness import sandbox_problems
 
 _TASK_IN_WORDS = "Compute the number asked for: run code, then answer with its output."
@@ -145,6 +158,22 @@ class TirMathEnvironment:
             found.append(str(error))
         return found
 
+    def inventory(self, config: TirMathConfig) -> Inventory:
+        """The sandbox, and what makes and grades problems of language models."""
+        words = config.spelling == "words"
+        needs = (
+            Need("bubblewrap", which("bwrap"), INSTALL),
+            Need("math-verify", _version(GRADER), _EXTRA, optional=words),
+            Need(
+                "reasoning-gym",
+                _version(reasoning.DISTRIBUTION),
+                _EXTRA,
+                optional=config.problems != "reasoning_gym",
+            ),
+        )
+        source = f"{config.files.train}" if config.problems == "files" else f"{config.problems}, from a seed"
+        return Inventory(f"{config.train_problems:,} + {config.eval_problems:,} problems: {source}", needs)
+
     def task(self, config: TirMathConfig) -> str:
         """How to run code and how to answer."""
         if config.spelling == "words":
@@ -195,6 +224,13 @@ class TirMathEnvironment:
 
 
 @lru_cache(maxsize=8)
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
 def problems(config: TirMathConfig) -> Problems:
     """The problems of both splits, made or read at the first call; none of the one is in the other.
 

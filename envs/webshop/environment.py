@@ -14,7 +14,7 @@ from typing import Any
 
 from envs.demonstrations import demonstrate
 from envs.pool import SerialPool
-from envs.text_env import Demonstration, Info, TextEnv
+from envs.text_env import Demonstration, Info, Inventory, Need, TextEnv
 from envs.webshop import reward, search
 from envs.webshop.browsing import Link, Visit, follow, links, parse_action, queries
 from envs.webshop.browsing import search as search_for
@@ -22,7 +22,7 @@ from envs.webshop.config import WebShopConfig
 from envs.webshop.expert import WebShopExpert
 from envs.webshop.files import DataError, find_files, fingerprint
 from envs.webshop.generator import GENERATOR
-from envs.webshop.nouns import NounsError, resolve
+from envs.webshop.nouns import WORDS, NounsError, resolve
 from envs.webshop.pages import click_name, observe, write_action
 from envs.webshop.shop import Shop, open_shop, split_stock
 from envs.webshop.vocabulary import vocabulary
@@ -157,6 +157,21 @@ class WebShopEnvironment:
         except DataError as error:
             found.append(str(error))
         return found
+
+    def inventory(self, config: WebShopConfig) -> Inventory:
+        """Search and reward come with the platform; a spaCy model finds nouns where there is one."""
+        if config.data_path is not None:
+            data = f"WebShop's files in {config.data_path}"
+        else:
+            data = f"{config.catalogue.products:,} products made from a seed"
+        try:
+            model = resolve(config.nouns)
+        except NounsError:
+            model = WORDS
+        remedy = "pip install spacy; python -m spacy download en_core_web_lg"
+        return Inventory(
+            data, (Need("spaCy model", None if model == WORDS else model, remedy, optional=True),)
+        )
 
     def task(self, config: WebShopConfig) -> str:
         """The rules."""
