@@ -47,7 +47,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 install-all: install ## every extra as well; needs g++, make and cmake (ALFWorld's planner) and bubblewrap (Python sandbox)
 	@command -v g++ >/dev/null || { echo "g++ is missing: apt-get install g++ (ALFWorld's planner is compiled)"; exit 1; }
-	$(PIP) --editable '.[dev,alfworld,tir,verl]'
+	$(PIP) --editable '.[dev,alfworld,tir,verl,adapters,openenv]'
+	@# gem's pins contradict ours: without its requirements, in a folder that only its test looks into
+	$(PIP) --no-deps --upgrade --target $(VENV)/beside 'gem-llm==0.1.0'
 
 clean:            ## remove the environment and caches (never the studies)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -28,8 +28,8 @@ NOT_IN_IDENTITY = frozenset(
 )
 """Keys that change where a trial runs or what is kept and said of it, never what it learns.
 
-So are an environment's `path` and `*_path` keys: where its data lies. What the data is comes in with
-`data_id`.
+So are an environment's `path`, `*_path` and `url` keys: where its data lies, or where it is served. What it
+is comes in with `data_id`.
 """
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -111,7 +111,7 @@ def canonical_json(value: Any) -> str:
 
 def _left_out(section: str, key: str) -> bool:
     return (section, key) in NOT_IN_IDENTITY or (
-        section == "env" and (key == "path" or key.endswith("_path"))
+        section == "env" and (key in ("path", "url") or key.endswith("_path"))
     )
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from envs.data_files import Row, read_rows
 from envs.tir_math.actions import last_boxed
 from envs.tir_math.config import FilesConfig
 from envs.tir_math.problem import Problem, Problems, content, distinct
@@ -21,8 +20,6 @@ _log = logging.getLogger(__name__)
 PROMPT_COLUMNS = ("prompt", "question", "problem", "Problem", "Question")
 ANSWER_COLUMNS = ("reward_model.ground_truth", "ground_truth", "answer", "Answer", "final_answer", "solution")
 _GSM8K_MARK = "####"
-
-Row = Mapping[str, Any]
 
 
 class ProblemFileError(ValueError):
@@ -68,7 +65,7 @@ def _fingerprint(path: Path, modified: int) -> str:
 
 def _read(config: FilesConfig, path: str) -> list[Problem]:
     try:
-        rows = list(_rows(Path(path)))
+        rows = list(read_rows(Path(path)))
     except (OSError, ValueError) as error:
         raise ProblemFileError(f"{path}: {error}") from error
     if not rows:
@@ -82,21 +79,6 @@ def _read(config: FilesConfig, path: str) -> list[Problem]:
             raise ProblemFileError(f"{path}: row {number} has no {'prompt' if not text else 'answer'}")
         read.append(Problem(text, truth))
     return read
-
-
-def _rows(path: Path) -> Iterable[Row]:
-    if path.suffix == ".parquet":
-        import pandas as pd
-
-        return cast(list[Row], pd.read_parquet(path).to_dict("records"))
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".csv":
-        return list(csv.DictReader(text.splitlines(keepends=True)))
-    if path.suffix == ".json":
-        return list(json.loads(text))
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    raise ValueError(f"unknown kind of file {path.suffix!r}, expected .parquet, .jsonl, .json or .csv")
 
 
 def _column(path: str, row: Row, key: str, named: str | None, usual: tuple[str, ...]) -> str:
