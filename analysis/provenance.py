@@ -29,12 +29,30 @@ def what_ran(study: Study) -> list[str]:
         ["versions", _versions(ran)],
         ["machine", _machines(ran)],
         ["time", _hours(ran)],
+        ["started again", _retries(ran)],
     ]
     blocks = [table(("", ""), [[name, value] for name, value in rows if value])]
     commits = {_commit(origin) for trial in ran for origin in _origins(trial)}
     if len(commits) > 1:
         blocks.append("**Mixed code:** these trials did not all run on the same commit.")
+    if shrunk := [trial for trial in ran if trial.outcome and trial.outcome.micro_rows]:
+        blocks.append(_shrunk(shrunk))
     return blocks
+
+
+def _retries(trials: Sequence[Trial]) -> str:
+    counts = [trial.outcome.retries for trial in trials if trial.outcome and trial.outcome.retries]
+    if not counts:
+        return ""
+    times = "once each" if max(counts) == 1 else f"{sum(counts)} times in all"
+    return f"{len(counts)} trials, {times}, after failures of the machine or for lack of memory"
+
+
+def _shrunk(trials: Sequence[Trial]) -> str:
+    """What ran out of memory: the mini-batch is the same, and so is the gradient but for rounding."""
+    named = [f"{code(trial.id)} ({trial.outcome.micro_rows})" for trial in trials if trial.outcome]
+    shown = ", ".join(named[:20]) + (f", … ({len(named)} in all)" if len(named) > 20 else "")
+    return f"**Out of memory:** these trials went on with fewer rows in memory at once: {shown}."
 
 
 def _counted(values: Any) -> str:

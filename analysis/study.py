@@ -28,7 +28,11 @@ RESULTS = ("stable", "unstable", "undecided", "collapsed", "diverged")
 
 @dataclass(frozen=True)
 class RecordedOutcome:
-    """The content of `outcome.json`: trained to `step` of `steps`, started `attempts` times."""
+    """The content of `outcome.json`: trained to `step` of `steps`, started `attempts` times.
+
+    retries: how many of these nobody asked for. micro_rows: rows in memory at once, where fewer than
+    configured because memory ran out.
+    """
 
     outcome: str
     learned: bool | None = None
@@ -39,6 +43,8 @@ class RecordedOutcome:
     exit: int | None = None
     attempts: int = 1
     warnings: tuple[tuple[str, int], ...] = ()
+    retries: int = 0
+    micro_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -286,7 +292,7 @@ def _outcome(recorded: Mapping[str, Any]) -> RecordedOutcome | None:
     if recorded.get("outcome") not in (*RESULTS, "failed", "interrupted"):
         return None
     learned, onset = recorded.get("learned"), number(recorded.get("onset"))
-    code = number(recorded.get("exit"))
+    code, rows = number(recorded.get("exit")), number(recorded.get("micro_rows"))
     return RecordedOutcome(
         outcome=recorded["outcome"],
         learned=learned if isinstance(learned, bool) else None,
@@ -301,6 +307,8 @@ def _outcome(recorded: Mapping[str, Any]) -> RecordedOutcome | None:
             for warning in recorded.get("warnings") or ()
             if isinstance(warning, Mapping) and "name" in warning and "step" in warning
         ),
+        retries=int(number(recorded.get("retries")) or 0),
+        micro_rows=None if rows is None else int(rows),
     )
 
 

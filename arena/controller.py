@@ -5,21 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
 from arena.interrupts import counting_interrupts
 from arena.jobs import Jobs
 from arena.ledger import trial_state
+from arena.lock_timer import WRITTEN_EVERY, Timer
 from arena.locks import Lock
 from arena.plan import PlannedTrial, State, Study
 from arena.processes import sweep, sweep_orphans
 from arena.provenance import provenance
+from arena.ray_session import CannotRunError
+from arena.spending import spent, used_up
 from arena.study_files import DRIVER_LOCK, RAY_LOG, EventLog, make_study_folder, write_plan
 from arena.terminal import Terminal, output_into
-from arena.tune_thread import CannotRunError, TuneThread
+from arena.tune_thread import TuneThread
 
 if TYPE_CHECKING:
     from arena.live import LiveView
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DONE, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
-"""Exit codes: every trial has a result; some have none; nothing was run; stopped by the user."""
+"""Exit codes: every trial has a result; some have none; it may not be run (on); stopped by the user."""
 
 _LOOK_EVERY = 0.5
 _LAST_SYNC = 120.0
@@ -58,10 +63,12 @@ def run_study(
     with ExitStack() as stack:
         lock = Lock(study.folder / DRIVER_LOCK)
         stack.callback(lock.release)
+        timer = Timer(lock)
+        stack.callback(timer.write, now=True)
         since = datetime.now().astimezone().isoformat(" ", "seconds")
-        lock.write({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
+        timer.sign({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         terminal = stack.enter_context(output_into(study.folder / RAY_LOG))
-        run = _Run(study, chosen, terminal, retry_failed=retry_failed)
+        run = _Run(study, chosen, terminal, timer, retry_failed=retry_failed)
         return run.to_the_end(address)
 
 
@@ -73,10 +80,11 @@ class _Run:
         study: Study,
         chosen: Sequence[PlannedTrial],
         terminal: TextIO,
+        timer: Timer,
         *,
         retry_failed: bool,
     ) -> None:
-        self.study, self.chosen = study, chosen
+        self.study, self.chosen, self.timer = study, chosen, timer
         self.console = Terminal(file=terminal)
         self.events = EventLog(study.folder)
         self.retry_failed = retry_failed
@@ -92,6 +100,8 @@ class _Run:
         write_plan(study, self.states)
         self.jobs = Jobs(study, self.todo, self.states, self.events, origin)
         self.refused = self.stopped = False
+        self.used_up: str | None = None
+        self._next_look = 0.0
         self.problem: str | None = None
 
     def to_the_end(self, address: str | None) -> int:
@@ -112,7 +122,8 @@ class _Run:
         from arena.live import LiveView
 
         needs = sorted({(trial.resources.cpus, trial.resources.gpus) for trial in self.todo})
-        tune = TuneThread(self.jobs, self.study.folder, needs, address)
+        retries = self.study.handling.retries
+        tune = TuneThread(self.jobs, self.study.folder, needs, address, retries=retries)
         view = LiveView.of(
             self.study,
             self.chosen,
@@ -132,12 +143,26 @@ class _Run:
                 if interrupts.count > asked:
                     asked = interrupts.count
                     self._on_interrupt(asked, handler)
-                elif asked:
+                elif asked or self.used_up:
                     # Whoever was being started while the others were asked.
                     self.jobs.stop(kill=asked > 1)
+                self._look_at_the_budget(handler)
                 _refresh(view)
         self.stopped = asked > 0
         self._look_after(tune)
+
+    def _look_at_the_budget(self, handler: _Announcer) -> None:
+        """Note how long the study has been run, and stop everything when its budget is used up."""
+        self.timer.write()
+        if self.used_up is not None or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + WRITTEN_EVERY
+        budget = self.study.budget
+        cost = replace(spent(budget, self.study.folder, self.study.trials), hours=self.timer.seconds / 3600)
+        self.used_up = used_up(budget, cost)
+        if self.used_up is not None:
+            handler.announce(self.used_up, level="warning")
+            self.jobs.stop()
 
     def _on_interrupt(self, times: int, handler: _Announcer) -> None:
         with suppress(OSError):
@@ -185,6 +210,8 @@ class _Run:
             self.events.write("run ended", exit=code)
         with suppress(OSError):
             self.console.print(summary(self.study, self.states))
+            if self.used_up is not None:
+                self.console.print(self.used_up, style="yellow", markup=False, highlight=False)
             if self.problem is not None:
                 self.console.print(self.problem, style="red", markup=False, highlight=False)
             if report is not None:
@@ -206,7 +233,7 @@ class _Run:
     def _exit_code(self) -> int:
         states = [self.states[trial.id] for trial in self.chosen]
         lacking = [state for state in states if state not in ("done", "unavailable")]
-        if self.refused:
+        if self.refused or (self.used_up and lacking):
             return WRONG
         if self.stopped and lacking:
             return INTERRUPTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from arena.clones import clone_folder, clone_job_folder, is_ready
-from arena.locks import is_held
+from arena.locks import is_held, read_holder
 from arena.plan import PlannedTrial, State, Study
 from arena.processes import ProcessMark
 from arena.records import KILL, LOCK, STOP, CorruptRecordError, Outcome, read_outcome, write_outcome
+from arena.remedies import NoRemedyError, fewer_rows, note_retry
 from arena.schedule import Schedule, Waiting
 from arena.study_files import EventLog, prepare_trial, trial_sheet
 from arena.supervisor import Ending, Job
@@ -42,6 +44,8 @@ class Jobs:
         self.endings: dict[str, Ending] = {}
         self._origin = dict(origin)
         self._driver = str(ProcessMark.of())
+        self._attempts: dict[str, int] = {}
+        self._retried: Counter[str] = Counter()
         self._trials = {trial.id: trial for trial in todo}
         self._alone = threading.RLock()
         waiting = [Waiting(self._trial_job(trial), trial.clone) for trial in todo]
@@ -52,10 +56,11 @@ class Jobs:
         with self._alone:
             while (job := self._schedule.next()) is not None:
                 try:
-                    self._prepare(job)
+                    job = self._prepared(job)
                 except OSError as error:
                     self.ended(job, Ending("not_started", f"Its folder could not be prepared: {error}."))
                     continue
+                self._attempts[job.name] = _attempts(job)
                 self._note(f"{job.kind} queued", job)
                 return job
             return None
@@ -66,14 +71,16 @@ class Jobs:
             return self._schedule.is_finished
 
     def ended(self, job: Job, ending: Ending | None) -> None:
-        """Take note of how a job ended; None: its supervisor was lost, which is not the job's fault."""
+        """Take note of how a job ended; None: its supervisor was lost.
+
+        What failed for no fault of its own is handed out again, as the study's handling says.
+        """
         with self._alone:
-            if ending is None:
-                if self._schedule.lost(job):
-                    self._note(f"{job.kind} lost its supervisor", job)
-                    return
-                stopped = self._schedule.is_stopped
-                ending = Ending("stopped" if stopped else "crashed", "Its supervisor was lost.")
+            ending = self._lost(job) if ending is None else ending
+            if self._schedule.is_stopped:
+                ending = self._interrupted(job, ending)
+            elif self._starts_again(job, ending):
+                return
             without_clone = self._schedule.ended(job, ending)
             self._note(f"{job.kind} {ending.kind}", job, **_told(ending))
             if job.kind == "trial":
@@ -81,6 +88,15 @@ class Jobs:
             for trial, reason in without_clone:
                 self._note("trial failed", trial, reason=reason)
                 self._settle(trial, Ending("failed", reason, log=ending.log))
+
+    def session_lost(self) -> None:
+        """Take note that everything that ran jobs is gone. Those that were not begun lose nothing by it."""
+        with self._alone:
+            for job in self._schedule.out:
+                if _attempts(job) > self._attempts.get(job.name, 0):
+                    self.ended(job, None)
+                else:
+                    self._schedule.again(job)
 
     def stop(self, *, kill: bool = False) -> None:
         """Start nothing more; ask what runs to stop before its next step, or have it killed. Repeat at will.
@@ -108,13 +124,68 @@ class Jobs:
         with self._alone:
             return sum(is_held(Path(job.folder) / LOCK) for job in self._schedule.out)
 
-    def _prepare(self, job: Job) -> None:
+    def _prepared(self, job: Job) -> Job:
+        """A job whose folder is ready. Raises OSError."""
         if job.kind == "trial":
-            prepare_trial(self.study, self._trials[job.id], self._origin)
-            return
+            sheet = prepare_trial(self.study, self._trials[job.id], self._origin)
+            return replace(job, retries=len(sheet.retries), micro_rows=sheet.micro_rows)
         trial = next(trial for trial in self._trials.values() if trial.clone == job.id)
         folder = prepare_clone(self.study.studies, trial_sheet(self.study, trial, self._origin))
         (folder / STOP).unlink(missing_ok=True)
+        return job
+
+    def _lost(self, job: Job) -> Ending:
+        """How a job ended whose supervisor is gone: as its process wrote down, if it did."""
+        outcome = None
+        if job.kind == "trial":
+            with suppress(CorruptRecordError):
+                outcome = read_outcome(Path(job.folder))
+        if outcome is not None and outcome.is_result:
+            return Ending("finished", attempts=outcome.attempts)
+        if outcome is not None and outcome.outcome == "failed":
+            return Ending(outcome.cause or "failed", outcome.reason, outcome.exit, attempts=outcome.attempts)
+        return Ending("lost", "Its supervisor was lost.", attempts=_attempts(job))
+
+    def _interrupted(self, job: Job, ending: Ending) -> Ending:
+        """While everything stops, what fails for no fault of its own is stopped like the others."""
+        if not ending.is_of_the_machine:
+            return ending
+        folder = Path(job.folder)
+        with suppress(OSError, CorruptRecordError):
+            outcome = read_outcome(folder) if job.kind == "trial" else None
+            if outcome is not None and outcome.outcome == "failed":
+                write_outcome(folder, replace(outcome, outcome="interrupted"))
+        return replace(ending, kind="stopped")
+
+    def _starts_again(self, job: Job, ending: Ending) -> bool:
+        """Hand a job out again where that may help; whether it was."""
+        handling, rows = self.study.handling, None
+        try:
+            if ending.is_of_the_machine:
+                if self._retried[job.name] >= handling.retries:
+                    return False
+                self._retried[job.name] += 1
+            elif (
+                ending.kind == "out_of_memory"
+                and job.kind == "trial"
+                and handling.on_out_of_memory == "halve_micro_batch"
+            ):
+                rows = fewer_rows(self._trials[job.id].config, job.micro_rows, Path(job.folder))
+            else:
+                return False
+            if job.kind == "trial":
+                note_retry(Path(job.folder), ending, rows)
+        except NoRemedyError as error:
+            logger.warning("%s ran out of memory and is not tried with less: %s", job.name, error)
+            return False
+        except (OSError, CorruptRecordError) as error:
+            logger.error("%s is not started again: %s", job.name, error)
+            return False
+        told = {} if rows is None else {"micro_rows": rows}
+        self._note(f"{job.kind} retried", job, cause=ending.kind, **told, **_told(ending))
+        with_rows = "" if rows is None else f" with {rows} rows in memory at once"
+        logger.warning("%s is started again%s. %s", job.name, with_rows, ending.reason)
+        return self._schedule.again(job)
 
     def _settle(self, job: Job, ending: Ending) -> None:
         """Set a trial's state, and see to it that a failure is written down."""
@@ -137,7 +208,13 @@ class Jobs:
                     return
             folder.mkdir(parents=True, exist_ok=True)
             outcome = Outcome(
-                "failed", reason=ending.reason, steps=job.steps, exit=ending.exit, attempts=ending.attempts
+                "failed",
+                reason=ending.reason,
+                steps=job.steps,
+                exit=ending.exit,
+                attempts=ending.attempts,
+                retries=job.retries,
+                micro_rows=job.micro_rows,
             )
             write_outcome(folder, outcome)
         except OSError as error:
@@ -181,6 +258,12 @@ class Jobs:
             gpus=trial.resources.gpus,
             limits=limits,
         )
+
+
+def _attempts(job: Job) -> int:
+    """How often a job's process has been started."""
+    attempts = read_holder(Path(job.folder) / LOCK).get("attempt")
+    return attempts if isinstance(attempts, int) else 0
 
 
 def _told(ending: Ending) -> dict[str, Any]:

@@ -19,6 +19,10 @@ _READERS_HOLD_IT_FOR = 0.3
 """`is_held` takes the lock for an instant; whoever wants it tries for this many seconds at least."""
 
 
+_LENGTH = 256
+"""Bytes of a lock file that is written again and again."""
+
+
 class LockedError(RuntimeError):
     """Somebody else holds the lock; `holder` is what they wrote into it."""
 
@@ -50,10 +54,10 @@ class Lock:
         """What the last holder left in the file."""
 
     def write(self, holder: dict[str, Any]) -> None:
-        """Say who holds it."""
+        """Say who holds it. A reader sees the old text or the new: blanks keep the length the same."""
         data = json.dumps(holder).encode()
-        os.pwrite(self.handle, data, 0)
-        os.ftruncate(self.handle, len(data))
+        length = max(_LENGTH, os.fstat(self.handle).st_size)
+        os.pwrite(self.handle, data.ljust(length), 0)
 
     def release(self) -> None:
         """Let go; safe to call twice. A child that was given the handle goes on holding the lock."""

@@ -21,6 +21,7 @@ from arena.limits import Handling, Limits
 from arena.mistakes import MistakesError
 from arena.options import AXES, CONF, Catalogue
 from arena.plan import Budget, Estimable, Estimate, PlannedTrial, Resources, State, Study
+from arena.spending import Spent, spent, unit
 
 UNFINISHED: tuple[State, ...] = ("pending", "failed", "interrupted", "running")
 
@@ -59,7 +60,7 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         trials=trials,
         budget=budget,
         estimate=estimate,
-        over_budget=_over(budget, len(trials), estimate),
+        over_budget=_over(budget, len(trials), estimate, spent(budget, folder, trials)),
         handling=_handling(file.grid),
     )
 
@@ -213,15 +214,16 @@ def _at_once(resources: Resources) -> int:
     return max(1, int(min(limits)))
 
 
-def _over(budget: Budget, trials: int, estimate: Estimate) -> tuple[str, ...]:
+def _over(budget: Budget, trials: int, estimate: Estimate, spent: Spent) -> tuple[str, ...]:
     checks = {
-        "trials": (float(trials), budget.trials),
-        "hours": (estimate.seconds / 3600, budget.hours),
-        "gpu_hours": (estimate.gpu_hours, budget.gpu_hours),
+        "trials": (0.0, float(trials), budget.trials),
+        "hours": (spent.hours, estimate.seconds / 3600, budget.hours),
+        "gpu_hours": (spent.gpu_hours, estimate.gpu_hours, budget.gpu_hours),
     }
     return tuple(
-        f"{needed:,.4g} {name.replace('_', '-')} planned, the budget allows {allowed:,.4g}; "
+        f"{f'{used:,.4g} {unit(name)} spent and ' if used else ''}{needed:,.4g}"
+        f"{'' if used else f' {unit(name)}'} planned, the budget allows {allowed:,.4g}; "
         f"plan less, or raise `budget.{name}`"
-        for name, (needed, allowed) in checks.items()
-        if allowed is not None and needed > allowed
+        for name, (used, needed, allowed) in checks.items()
+        if allowed is not None and needed and used + needed > allowed
     )

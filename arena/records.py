@@ -35,6 +35,8 @@ STOP = "stop"
 KILL = "kill"
 
 Result = Literal["stable", "unstable", "undecided", "collapsed", "diverged"]
+Cause = Literal["", "out_of_memory", "unavailable"]
+"""Of a failure: memory ran out, or something that the trial depends on failed (a file system, a node)."""
 OutcomeName = Literal[Result, "failed", "interrupted"]
 RESULTS: frozenset[str] = frozenset(get_args(Result))
 
@@ -58,7 +60,10 @@ class Outcome:
 
     learned: None when it cannot be said. onset: the step of the first sign of a collapse. step: the last one
     trained, of `steps`. exit: the child's exit code, negative for a signal, None when it is not known.
-    attempts: how often the trial was started. warnings: `{"name", "step"}` each.
+    attempts: how often the trial was started; retries: how many of these starts nobody asked for, after a
+    failure of the machine or for lack of memory. micro_rows: rows in memory at once, where memory ran out
+    with as many as configured. cause: the kind of a failure, "" when it is the trial's own. warnings:
+    `{"name", "step"}` each.
     """
 
     outcome: OutcomeName
@@ -70,6 +75,9 @@ class Outcome:
     exit: int | None = 0
     attempts: int = 1
     warnings: tuple[Mapping[str, Any], ...] = ()
+    retries: int = 0
+    micro_rows: int | None = None
+    cause: Cause = ""
 
     @property
     def is_result(self) -> bool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from arena.supervisor import Ending, Job
-
-_LOST_AT_MOST = 2
-"""How often a job is given to another supervisor when its own was lost: that is not the job's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,6 @@ class Schedule:
         self._making: set[str] = set()
         self._out: dict[tuple[str, str], Job] = {}
         self._again: list[Job] = []
-        self._lost: Counter[tuple[str, str]] = Counter()
         self._stopped = False
 
     @property
@@ -96,11 +91,9 @@ class Schedule:
         reason = f"The clone it starts from could not be made. {ending.reason}"
         return [(trial, reason) for trial in without]
 
-    def lost(self, job: Job) -> bool:
-        """Take note that a job's supervisor is gone; whether the job will be handed out again."""
+    def again(self, job: Job) -> bool:
+        """Hand a job that did not come to its end out once more, before all others; whether it will be."""
         self._out.pop((job.kind, job.id), None)
-        self._lost[job.kind, job.id] += 1
-        again = self._lost[job.kind, job.id] <= _LOST_AT_MOST and not self._stopped
-        if again:
+        if not self._stopped:
             self._again.append(job)
-        return again
+        return not self._stopped

@@ -94,6 +94,11 @@ def trial_view(folder: Path, *, lines: int = 15) -> RenderableType:
         table.add_row("why", Text(outcome.reason))
         table.add_row("steps", f"{outcome.step} of {outcome.steps}")
         table.add_row("attempts", str(outcome.attempts))
+        if outcome.micro_rows is not None:
+            table.add_row("rows in memory", f"{outcome.micro_rows} at once, since memory ran out")
+    for retry in sheet.retries:
+        table.add_row("started again", Text(f"{retry.get('cause')}: {retry.get('reason')}", "yellow"))
+    if outcome is not None:
         for warning in outcome.warnings:
             table.add_row("warning", Text(f"{warning.get('name')} at step {warning.get('step')}"))
     if problem:
@@ -154,4 +159,6 @@ def _outcome_text(outcome: Outcome) -> Text:
         text.append(", learned" if outcome.learned else ", flat")
     if outcome.onset is not None:
         text.append(f" from step {outcome.onset}")
+    if outcome.retries:
+        text.append(f", {outcome.retries} {'retry' if outcome.retries == 1 else 'retries'}", "yellow")
     return text

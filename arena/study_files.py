@@ -48,7 +48,8 @@ def write_plan(study: Study, states: Mapping[str, State]) -> None:
 def prepare_trial(study: Study, trial: PlannedTrial, origin: dict[str, Any]) -> TrialSheet:
     """Make a trial's folder ready for a start, and return its sheet. Raises OSError.
 
-    origin: the provenance of this run. A trial that goes on keeps where it began, and notes where it goes on.
+    origin: the provenance of this run. A trial that goes on keeps where it began and what happened to it, and
+    notes where it goes on.
     """
     folder = study.trial_folder(trial)
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +63,8 @@ def prepare_trial(study: Study, trial: PlannedTrial, origin: dict[str, Any]) -> 
     except (FileNotFoundError, CorruptRecordError):
         before = None
     if before is not None:
-        sheet = replace(sheet, provenance=_continued(dict(before.provenance), origin))
+        provenance = _continued(dict(before.provenance), origin)
+        sheet = replace(sheet, provenance=provenance, retries=before.retries, micro_rows=before.micro_rows)
     if sheet != before:
         write_sheet(folder, sheet)
     return sheet

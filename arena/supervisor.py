@@ -23,8 +23,10 @@ from typing import Literal
 
 from arena.capped_log import CappedLog
 from arena.clones import PROGRESS, is_ready
+from arena.failures import UNAVAILABLE
 from arena.lifeline import LIFELINE
 from arena.limits import Limits
+from arena.lock_timer import Timer
 from arena.locks import Lock, LockedError
 from arena.processes import DRIVER_TAG, FOLDER_TAG, TRIAL_TAG, ProcessMark, kill_group, sweep
 from arena.records import (
@@ -35,6 +37,7 @@ from arena.records import (
     OUTCOME,
     RECORDS,
     STOP,
+    Cause,
     CorruptRecordError,
     Outcome,
     read_last_rows,
@@ -62,6 +65,9 @@ EndingKind = Literal[
     "stopped",
     "failed",
     "crashed",
+    "killed",
+    "lost",
+    "unavailable",
     "out_of_memory",
     "hung",
     "timed_out",
@@ -77,7 +83,7 @@ class Job:
 
     folder: absolute, holds `trial.yaml`. target: where a clone goes. cwd: what relative paths in the
     configuration are relative to. driver: the text of the ProcessMark of whom it works for, or "".
-    steps: those of the trial, for its outcome.
+    steps, retries, micro_rows: of the trial, for its outcome.
     """
 
     kind: JobKind
@@ -87,6 +93,8 @@ class Job:
     cwd: str = ""
     driver: str = ""
     steps: int = 0
+    retries: int = 0
+    micro_rows: int | None = None
     cpus: float = 1
     gpus: float = 0
     limits: Limits = field(default_factory=Limits)
@@ -102,7 +110,8 @@ class Ending:
     """How a job's process ended.
 
     finished: with a result. stopped: because it was asked to, or killed because it was asked to. failed: the
-    process says itself why. busy: somebody else is running it. The others are what the supervisor saw.
+    process says itself why. killed: by something else than us. lost: its supervisor is gone. unavailable:
+    something it depends on failed. busy: somebody else is running it. The others are what the supervisor saw.
     reason: a sentence for people. exit: the exit code, negative for a signal. log: its last lines.
     """
 
@@ -117,6 +126,11 @@ class Ending:
     def is_failure(self) -> bool:
         """Whether the job ended without a result although nobody asked it to."""
         return self.kind not in ("finished", "stopped")
+
+    @property
+    def is_of_the_machine(self) -> bool:
+        """Whether it failed for no fault of its own, so that it may well succeed when it is started again."""
+        return self.kind in ("killed", "lost", "unavailable")
 
 
 def supervise(job: Job, gpus: Sequence[str] = ()) -> Ending:
@@ -173,6 +187,7 @@ class _Run:
         self.job, self.gpus, self.lock = job, gpus, lock
         self.folder = Path(job.folder)
         self.attempts = _count(lock.found.get("attempt")) + 1
+        self.timer = Timer(lock, gpus=job.gpus)
         self.log = CappedLog(self.folder / LOG, job.limits.log_bytes)
         self.selector = selectors.DefaultSelector()
         self.output = -1
@@ -197,6 +212,7 @@ class _Run:
                 ended = self._watch()
             finally:
                 self._leave_nothing()
+                self.timer.write(now=True)
         exit_code = self.process.returncode
         if ended is None and exit_code == -signal.SIGKILL and _out_of_memory_kills() > memory_kills:
             ended = "out_of_memory", "It was killed when the machine ran out of memory."
@@ -245,7 +261,7 @@ class _Run:
     def _sign(self, since: str, pid: int | None) -> None:
         """Say in the lock who runs it. An attempt is counted before it begins: none goes uncounted."""
         holder = {"pid": pid, "host": socket.gethostname(), "since": since, "attempt": self.attempts}
-        self.lock.write(holder)
+        self.timer.sign(holder)
 
     def _watch(self) -> tuple[EndingKind, str] | None:
         """Wait for the end of the process; what made us end it, None when it ended by itself."""
@@ -255,20 +271,21 @@ class _Run:
             # Wakes us at the instant the process ends; without it the next look finds out.
             process_handle = os.pidfd_open(self.process.pid)
             self.selector.register(process_handle, selectors.EVENT_READ, data=process_handle)
-        began = grown_at = time.monotonic()
+        grown_at = time.monotonic()
         grown = self._growth()
         limits = self.job.limits
         while not self._wait(_LOOK_EVERY):
             now = time.monotonic()
+            self.timer.write()
             if (growth := self._growth()) != grown:
                 grown, grown_at = growth, now
             if _stop_request(self.folder) == KILL:
                 kill_group(self.process.pid)
                 self._wait(limits.grace, until_ended=True)
                 return "stopped", "It was killed on request."
-            if limits.total is not None and now - began > limits.total:
+            if limits.total is not None and self.timer.seconds > limits.total:
                 self._terminate()
-                return "timed_out", f"It was ended after {limits.total:g} s, its time limit."
+                return "timed_out", f"It was ended after {limits.total:g} s, its time limit in all attempts."
             if limits.hang is not None and now - grown_at > limits.hang:
                 self._terminate()
                 return "hung", f"It was ended: nothing was recorded for {limits.hang:g} s."
@@ -344,7 +361,7 @@ class _Run:
         if _has_result(self.job):
             return ending
         if ended is None and outcome is not None:
-            kind: EndingKind = "stopped" if outcome.outcome == "interrupted" else "failed"
+            kind: EndingKind = "stopped" if outcome.outcome == "interrupted" else outcome.cause or "failed"
             return replace(ending, kind=kind, reason=outcome.reason)
         kind, reason = ended or self._why(exit_code, log)
         ending = replace(ending, kind=kind, reason=reason)
@@ -361,6 +378,10 @@ class _Run:
         last = f" Its last words: {log[-1]}" if log and not log[-1].startswith("--- ") else ""
         if exit_code is None:
             return "crashed", "Its process cannot be killed."
+        if exit_code == -signal.SIGKILL:
+            return "killed", f"It was killed (SIGKILL), and not by us.{last}"
+        if exit_code == UNAVAILABLE:
+            return "unavailable", f"Something it depends on failed (exit code {exit_code}).{last}"
         if exit_code < 0:
             return "crashed", f"It was ended by {_signal_name(-exit_code)}.{last}"
         if exit_code > 0:
@@ -376,12 +397,24 @@ class _Run:
             steps=self.job.steps,
             exit=ending.exit,
             attempts=ending.attempts,
+            retries=self.job.retries,
+            micro_rows=self.job.micro_rows,
+            cause=_cause(ending.kind),
         )
         try:
             write_outcome(self.folder, outcome)
         except OSError as error:
             # A full disk: without an outcome the trial counts as interrupted and runs again.
             logger.error("%s: its outcome could not be written: %s", self.job.name, error)
+
+
+def _cause(kind: EndingKind) -> Cause:
+    match kind:
+        case "out_of_memory":
+            return "out_of_memory"
+        case "killed" | "lost" | "unavailable":
+            return "unavailable"
+    return ""
 
 
 def _stop_request(folder: Path) -> str | None:
@@ -420,10 +453,20 @@ def _signal_name(number: int) -> str:
 
 
 def _out_of_memory_kills() -> int:
-    """How many processes the kernel has killed for lack of memory since the machine started."""
+    """How many processes the kernel has killed for lack of memory: on the machine, in our control group."""
+    counts = [_counter(Path("/proc/vmstat"), "oom_kill")]
+    with suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                group = Path("/sys/fs/cgroup") / line[3:].lstrip("/")
+                counts.append(_counter(group / "memory.events", "oom_kill"))
+    return sum(counts)
+
+
+def _counter(path: Path, wanted: str) -> int:
     with suppress(OSError, ValueError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
+        for line in path.read_text().splitlines():
             name, _, value = line.partition(" ")
-            if name == "oom_kill":
+            if name == wanted:
                 return int(value)
     return 0

@@ -26,6 +26,7 @@ from types import FrameType
 from analysis.collapse import CollapseWatch, judge
 from arena.backends import find_backend
 from arena.clones import PROGRESS, SUMMARY, clone_folder, clone_job_folder, is_ready, target_of
+from arena.failures import UNAVAILABLE, cause_of
 from arena.identity import TrialConfig
 from arena.lifeline import LIFELINE, hold
 from arena.locks import Lock
@@ -60,19 +61,26 @@ def run_trial(folder: Path, *, attempt: int = 1) -> Outcome:
     down that the trial failed. A SIGTERM or Ctrl-C stops it before the next step, as a stop file does.
     """
     sheet = read_sheet(folder)
-    config = TrialConfig.model_validate(dict(sheet.config))
+    config = _config(sheet)
     rule = config.collapse.model_dump()
     recorder = Recorder(folder, lambda: CollapseWatch(rule), stop_on_collapse=config.collapse.stop)
     for problem in recorder.problems:
         logger.warning("%s", problem)
-    start = Outcome("failed", steps=sheet.steps, attempts=attempt)
+    start = Outcome(
+        "failed",
+        steps=sheet.steps,
+        attempts=attempt,
+        retries=len(sheet.retries),
+        micro_rows=sheet.micro_rows,
+    )
     try:
         with _stopping_at_signals(recorder):
             diverged = _train(sheet, config, folder, recorder)
         outcome = _conclude(start, config, folder, recorder, diverged)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".strip().removesuffix(":")
-        write_outcome(folder, replace(start, reason=reason, step=recorder.train_step, exit=1))
+        failed = replace(start, reason=reason, cause=cause_of(error), exit=_exit_code(error))
+        write_outcome(folder, replace(failed, step=recorder.train_step))
         raise
     finally:
         recorder.close()
@@ -96,7 +104,8 @@ def run_foreground(folder: Path) -> Outcome:
         (folder / STOP).unlink(missing_ok=True)
         attempt = int(lock.found.get("attempt") or 0) + 1
         since = datetime.now().astimezone().isoformat(" ", "seconds")
-        lock.write({"pid": os.getpid(), "host": socket.gethostname(), "since": since, "attempt": attempt})
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since, "attempt": attempt}
+        lock.write({**lock.found, **holder})
         studies = _studies(folder)
         if not is_ready(clone_folder(studies, sheet.clone)):
             make_clone(prepare_clone(studies, sheet))
@@ -142,6 +151,19 @@ def make_clone(job: Path) -> None:
         finally:
             os.close(handle)
     making.rename(target)
+
+
+def _config(sheet: TrialSheet) -> TrialConfig:
+    """What a trial is to do, with as few rows in memory at once as it was found to need."""
+    config = TrialConfig.model_validate(dict(sheet.config))
+    if sheet.micro_rows is None:
+        return config
+    trainer = config.trainer.model_copy(update={"micro_rows": sheet.micro_rows})
+    return config.model_copy(update={"trainer": trainer})
+
+
+def _exit_code(error: Exception) -> int:
+    return UNAVAILABLE if cause_of(error) == "unavailable" else 1
 
 
 def _train(sheet: TrialSheet, config: TrialConfig, folder: Path, recorder: Recorder) -> str | None:
@@ -232,7 +254,10 @@ def _join_supervisor(folder: Path) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """The child process: 0 with an outcome, 1 when it failed, whose traceback is then printed."""
+    """The child process: 0 with an outcome, 1 when it failed, 75 when something it depends on did.
+
+    The traceback of a failure is printed.
+    """
     *options, name = arguments
     folder = Path(name)
     faulthandler.enable()
@@ -243,9 +268,9 @@ def main(arguments: list[str]) -> int:
             make_clone(folder)
         else:
             run_trial(folder, attempt=attempt)
-    except Exception:  # noqa: BLE001 - the border of the process; the traceback is for its log
+    except Exception as error:  # noqa: BLE001 - the border of the process; the traceback is for its log
         traceback.print_exc()
-        return 1
+        return _exit_code(error)
     return 0
 
 

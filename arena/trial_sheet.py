@@ -18,7 +18,8 @@ class TrialSheet:
 
     clone: the id of the clone it starts from (`arena.clones`). config: the TrialConfig as plain data.
     provenance: `{versions, commit, dirty, machine, created}`, and `resumed`, a list of such, where it went on
-    under other code or on another machine.
+    under other code or on another machine. retries: every start that nobody asked for, `{cause, reason,
+    micro_rows}`. micro_rows: rows in memory at once since memory ran out, None for what `config` says.
     """
 
     trial: str
@@ -32,6 +33,8 @@ class TrialSheet:
     methods: tuple[str, ...] = ()
     point: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    retries: tuple[Mapping[str, Any], ...] = ()
+    micro_rows: int | None = None
 
     @property
     def steps(self) -> int:
@@ -41,7 +44,12 @@ class TrialSheet:
 
 def write_sheet(folder: Path, sheet: TrialSheet) -> None:
     """Write `trial.yaml` atomically."""
-    content = {**asdict(sheet), "methods": list(sheet.methods), "config": dict(sheet.config)}
+    content = {
+        **asdict(sheet),
+        "methods": list(sheet.methods),
+        "config": dict(sheet.config),
+        "retries": [dict(retry) for retry in sheet.retries],
+    }
     text = yaml.dump(
         content, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False, width=100
     )
@@ -53,7 +61,8 @@ def read_sheet(folder: Path) -> TrialSheet:
     path = folder / TRIAL
     try:
         content = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        sheet = TrialSheet(**{**content, "methods": tuple(content["methods"])})
+        sequences = {"methods": tuple(content["methods"]), "retries": tuple(content.get("retries", ()))}
+        sheet = TrialSheet(**{**content, **sequences})
         if not sheet.steps >= 0 or not isinstance(sheet.config, dict):
             raise ValueError("no configuration")
     except (yaml.YAMLError, TypeError, KeyError, ValueError, AttributeError) as error:

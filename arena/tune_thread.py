@@ -1,26 +1,34 @@
-"""Ray Tune in a thread of its own, so that the driver's main thread can watch and take signals."""
+"""The driver's side of Ray: a thread that has sessions of Ray (`arena.ray_session`) run a study's jobs.
+
+A session is a process. When it is lost, or Ray under it, the trials that ran end themselves, and another
+session takes them up from their checkpoints. Nothing here imports ray.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from arena.jobs import Jobs
+from arena.processes import DRIVER_TAG, FOLDER_TAG, ProcessMark, kill_group, sweep
+from arena.ray_session import CannotRunError, Said, SessionPlan
 from arena.study_files import RAY_STORAGE
 
 logger = logging.getLogger(__name__)
 
-_OBJECT_STORE_BYTES = 100 << 20
-"""Jobs pass a few kilobytes through Ray, whose default is a third of the machine's memory."""
-_MOST_PENDING = 64
-_STARTS = 3
-
+_JOIN_WITHIN = 90.0
+"""Seconds in which a cluster must have answered; Ray itself would try for minutes."""
+_ENDS_WITHIN = 60.0
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -31,102 +39,116 @@ _ENVIRONMENT = {
 }
 
 
-class CannotRunError(RuntimeError):
-    """The cluster cannot run the study; the message says why and what to do."""
-
-
 class TuneThread(threading.Thread):
-    """Starts Ray or joins a cluster, runs all jobs, and shuts down. `error` is what went wrong, if anything.
+    """Runs all jobs through Ray. `error` is what went wrong, if anything.
 
-    needs: the cores and GPUs that some trial asks for.
+    needs: the cores and GPUs that some trial asks for. sessions: how many may be lost one after the other,
+    none of which brought a job to its end.
     """
 
     def __init__(
-        self, jobs: Jobs, study: Path, needs: Sequence[tuple[float, float]], address: str | None
+        self,
+        jobs: Jobs,
+        study: Path,
+        needs: Sequence[tuple[float, float]],
+        address: str | None,
+        *,
+        retries: int = 2,
     ) -> None:
         super().__init__(name="tune", daemon=True)
-        self._jobs, self._study, self._needs, self._address = jobs, study, needs, address
+        self._jobs, self._retries = jobs, retries
+        self._plan = SessionPlan(study, tuple(needs), address)
+        self._ended = 0
         self.error: Exception | None = None
 
     def run(self) -> None:
         """Run to the end of the jobs."""
         try:
-            self._run()
+            lost = 0
+            while True:
+                ended = self._ended
+                problem = self._session()
+                if problem is None or self._jobs.is_finished():
+                    return
+                lost = 1 if self._ended > ended else lost + 1
+                self._jobs.session_lost()
+                if lost > self._retries or self._jobs.is_finished():
+                    raise RuntimeError(problem)
+                logger.warning("Ray failed (%s); starting it again, attempt %d.", problem, lost + 1)
         except Exception as error:
             logger.debug("the run of jobs ended", exc_info=True)
             self.error = error
 
-    def _run(self) -> None:
-        os.environ.update(_ENVIRONMENT)
-        import ray
-
-        if self._address:
-            _join(self._address)
-        else:
-            _start()
+    def _session(self) -> str | None:
+        """Have a session run jobs; why it did not come to an end, None when it did. Raises CannotRunError."""
+        here, there = Pipe()
+        process = self._start(there)
+        there.close()
         try:
-            self._check()
-            if not self._jobs.is_finished():
-                self._run_jobs()
+            here.send(self._plan)
+            return self._serve(here, process)
+        except (EOFError, ConnectionError, BrokenPipeError):
+            return "its session was lost"
         finally:
-            ray.shutdown()
+            # Its own end lets Ray shut down; without it, the closed socket ends it.
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDS_WITHIN if self._is_over else 0.1)
+            here.close()
+            kill_group(process.pid)
+            process.wait()
+            # Ray's processes are tagged like the study's; those of a cluster that was joined are not ours.
+            sweep(self._plan.study.absolute())
 
-    def _run_jobs(self) -> None:
-        import ray
+    def _start(self, socket: Connection) -> subprocess.Popen[bytes]:
+        self._is_over = False
+        tags = {
+            FOLDER_TAG: str(self._plan.study.absolute() / RAY_STORAGE),
+            DRIVER_TAG: str(ProcessMark.of()),
+        }
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "arena.ray_session", str(socket.fileno())],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **_ENVIRONMENT, **tags},
+            pass_fds=(socket.fileno(),),
+            # Ctrl-C is the driver's to take.
+            start_new_session=True,
+        )
 
-        from arena.tune_jobs import Feed, run_jobs
-
-        cores = int(ray.cluster_resources().get("CPU", 1))
-        # Workers are started for so many jobs at once.
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, min(cores, _MOST_PENDING)))
-        storage = self._study.absolute() / RAY_STORAGE
-        with suppress(FileNotFoundError):
-            shutil.rmtree(storage)
-        feed = Feed(self._jobs.take, self._jobs.is_finished, self._jobs.ended)
-        run_jobs(feed, storage, datetime.now().strftime("%Y-%m-%d_%H-%M-%S"))
-
-    def _check(self) -> None:
-        """Raises CannotRunError where a trial would wait for ever, or would not see its folder."""
-        from arena.tune_jobs import fits, unreachable_nodes
-
-        for cpus, gpus in self._needs:
-            if not fits(cpus, gpus):
+    def _serve(self, session: Connection, process: subprocess.Popen[bytes]) -> str | None:
+        """Answer a session until it has said how it did."""
+        deadline = time.monotonic() + _JOIN_WITHIN if self._plan.address else None
+        while True:
+            if deadline is not None and not session.poll(max(0.0, deadline - time.monotonic())):
                 raise CannotRunError(
-                    f"a trial asks for {cpus:g} cores and {gpus:g} GPUs, which no machine here has;"
-                    " `resources: {cpus: 1, gpus: 0}` in the grid asks for less"
+                    f"no Ray cluster at {self._plan.address} answered within {_JOIN_WITHIN:g} s; "
+                    "`ray status --address ADDRESS` says whether it is one"
                 )
-        if self._address and (nodes := unreachable_nodes(self._study.absolute() / "plan.json")):
-            raise CannotRunError(
-                f"the studies folder {self._study.parent} is not shared with {', '.join(nodes)};"
-                " `--studies DIR` names one that is"
-            )
+            said: Said = session.recv()
+            match said.what:
+                case "ready":
+                    deadline = None
+                case "over":
+                    self._is_over = True
+                    return None
+                case "refused":
+                    self._is_over = True
+                    raise CannotRunError(said.given)
+                case "failed":
+                    if self._plan.address:
+                        raise RuntimeError(said.given)
+                    return str(said.given)
+                case what:
+                    session.send(self._answer(what, said.given))
 
-
-def _join(address: str) -> None:
-    import ray
-
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:
-        raise CannotRunError(f"there is no Ray cluster at {address}: {error}") from error
-
-
-def _start() -> None:
-    """Start Ray on this machine. It gives itself 30 seconds, which a machine that is busy may not have."""
-    import ray
-
-    for attempt in range(_STARTS):
-        try:
-            ray.init(
-                address="local",
-                log_to_driver=False,
-                logging_level="ERROR",
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-            )
-            return
-        except Exception as error:
-            if attempt + 1 == _STARTS:
-                raise
-            logger.warning("Ray did not start, trying again: %s", error, exc_info=True)
-            ray.shutdown()
+    def _answer(self, what: str, given: Any) -> Any:
+        match what:
+            case "take":
+                return self._jobs.take()
+            case "is_finished":
+                return self._jobs.is_finished()
+            case "ended":
+                job, ending = given
+                self._ended += ending is not None
+                self._jobs.ended(job, ending)
+                return None
+        raise AssertionError(f"a session asked for {what!r}")

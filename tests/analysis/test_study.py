@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from analysis.collapse import CollapseRule
+from analysis.provenance import what_ran
 from analysis.study import load_study, metric_frame, read_histograms, replay
 
 
@@ -164,3 +165,15 @@ def test_histograms_come_back_step_by_step(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no study"):
         load_study(tmp_path / "nothing")
+
+
+def test_what_was_started_again_and_what_ran_out_of_memory_is_said(
+    new_study: Callable[..., Any], methods: Sequence[Any]
+) -> None:
+    builder = new_study()
+    builder.trial(methods[0], 0, until=2, outcome={"attempts": 3, "retries": 2, "micro_rows": 16})
+    builder.trial(methods[0], 1, until=2, outcome={"attempts": 2, "retries": 1})
+    builder.trial(methods[0], 2, until=2)
+    text = "\n".join(what_ran(load_study(builder.plan())))
+    assert "2 trials, 3 times in all, after failures of the machine or for lack of memory" in text
+    assert f"fewer rows in memory at once: `{builder.entries[0]['id']}` (16)." in text

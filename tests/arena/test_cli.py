@@ -487,3 +487,16 @@ def test_a_damaged_outcome_is_told_not_raised(arena: Run, study: Path) -> None:
     ran = arena("show", "aaaa")
     assert ran.code == 0
     assert "not JSON" in ran.out
+
+
+def test_retries_and_less_memory_are_shown(arena: Run, study: Path) -> None:
+    trial = study / "trials" / "aaaaaaaaaaaa-s0"
+    outcome = {"outcome": "stable", "attempts": 2, "retries": 1, "micro_rows": 8}
+    (trial / "outcome.json").write_text(json.dumps(outcome))
+    sheet = yaml.safe_load((trial / "trial.yaml").read_text())
+    retry = {"cause": "out_of_memory", "reason": "MemoryError", "micro_rows": 8}
+    (trial / "trial.yaml").write_text(yaml.safe_dump({**sheet, "retries": [retry], "micro_rows": 8}))
+    assert "stable, 1 retry" in arena("status", "tried").out
+    shown = arena("show", "aaaa").out
+    assert "8 at once, since memory ran out" in shown
+    assert "out_of_memory: MemoryError" in shown

@@ -10,7 +10,7 @@ from pathlib import Path
 import fake_study
 import pytest
 import yaml
-from fake_study import fake_config, make_study, run_without_ray, wait_for
+from fake_study import HANDLING, fake_config, make_study, run_without_ray, wait_for
 
 from arena import records
 from arena.clones import clone_folder, clone_job_folder, is_ready
@@ -18,9 +18,11 @@ from arena.interrupts import counting_interrupts
 from arena.jobs import Jobs
 from arena.ledger import read_plan, study_states
 from arena.locks import Lock, LockedError
-from arena.plan import Study
+from arena.plan import Budget, Study
 from arena.records import Outcome, read_outcome, write_outcome
+from arena.remedies import NoRemedyError, fewer_rows
 from arena.schedule import Schedule, Waiting
+from arena.spending import Spent, spent, used_up
 from arena.study_files import DRIVER_LOCK, EventLog, make_study_folder, prepare_trial, write_plan
 from arena.supervisor import Ending, Job, supervise
 from arena.terminal import Terminal, output_into
@@ -76,14 +78,15 @@ def test_a_clone_that_was_stopped_fails_nothing() -> None:
     assert schedule.is_finished
 
 
-def test_a_job_that_loses_its_supervisor_is_given_to_two_others_at_most() -> None:
-    schedule = make_schedule(waiting(("a", "X")), {"X"})
-    outcomes = []
-    for _ in range(3):
-        job = schedule.next()
-        assert job is not None
-        outcomes.append(schedule.lost(job))
-    assert outcomes == [True, True, False]
+def test_a_job_that_goes_out_again_comes_before_all_others(tmp_path: Path) -> None:
+    schedule = make_schedule(waiting(("a", "X"), ("b", "X")), {"X"})
+    first = schedule.next()
+    assert first is not None
+    assert schedule.again(first)
+    assert names(schedule, 3) == ["trial a", "trial b", None]
+    assert not schedule.is_finished
+    schedule.stop()
+    assert not schedule.again(first)
     assert schedule.is_finished
 
 
@@ -135,9 +138,7 @@ def test_a_clone_that_cannot_be_made_fails_its_trials_on_file(tmp_path: Path) ->
 
 def test_a_lost_supervisor_is_no_failure_until_it_happens_again_and_again(tmp_path: Path) -> None:
     study = make_study(tmp_path, [fake_config(steps=2)])
-    clone = clone_folder(tmp_path, study.trials[0].clone)
-    clone.mkdir(parents=True)
-    (clone / "clone.json").write_text('{"value": "0"}')
+    clone_is_there(study)
     jobs = make_jobs(study)
     for _ in range(3):
         job = jobs.take()
@@ -148,6 +149,135 @@ def test_a_lost_supervisor_is_no_failure_until_it_happens_again_and_again(tmp_pa
     outcome = read_outcome(study.trial_folder(study.trials[0]))
     assert outcome is not None
     assert (outcome.outcome, outcome.reason) == ("failed", "Its supervisor was lost.")
+    assert outcome.retries == 2
+
+
+def clone_is_there(study: Study) -> None:
+    for name in {trial.clone for trial in study.trials}:
+        clone = clone_folder(study.studies, name)
+        clone.mkdir(parents=True)
+        (clone / "clone.json").write_text('{"value": "0"}')
+
+
+def run_jobs(jobs: Jobs) -> list[str]:
+    """Run all jobs here; how they ended."""
+    endings = []
+    while (job := jobs.take()) is not None:
+        ending = supervise(job)
+        endings.append(ending.kind)
+        jobs.ended(job, ending)
+    assert jobs.is_finished()
+    return endings
+
+
+@pytest.mark.parametrize("behaviour", ["signal", "stale"])
+def test_a_failure_of_the_machine_is_retried_from_the_checkpoint_and_counted(
+    tmp_path: Path, behaviour: str
+) -> None:
+    script = {"behaviour": behaviour, "at": 8, "once": True}
+    study = make_study(tmp_path, [fake_config(seed=0), fake_config(seed=0, **script)])
+    clone_is_there(study)
+    kind = {"signal": "killed", "stale": "unavailable"}[behaviour]
+    assert run_jobs(make_jobs(study)) == ["finished", kind, "finished"]
+    undisturbed, retried = (study.trial_folder(trial) for trial in study.trials)
+    for name in records.RECORDS:
+        assert (retried / name).read_bytes() == (undisturbed / name).read_bytes()
+    outcome = read_outcome(retried)
+    assert outcome is not None
+    assert outcome.is_result
+    assert (outcome.attempts, outcome.retries) == (2, 1)
+    (retry,) = read_sheet(retried).retries
+    assert (retry["cause"], retry["attempt"]) == (kind, 1)
+    assert ("trial retried", retried.name) in events(study)
+
+
+def test_retries_of_failures_of_the_machine_are_bounded(tmp_path: Path) -> None:
+    for retries in (0, 2):
+        studies = tmp_path / str(retries)
+        handling = replace(HANDLING, retries=retries)
+        study = make_study(studies, [fake_config(behaviour="signal", at=8)], handling=handling)
+        clone_is_there(study)
+        assert run_jobs(make_jobs(study)) == ["killed"] * (retries + 1)
+        outcome = read_outcome(study.trial_folder(study.trials[0]))
+        assert outcome is not None
+        assert (outcome.outcome, outcome.retries, outcome.cause) == ("failed", retries, "unavailable")
+
+
+@pytest.mark.parametrize("behaviour", ["crash", "exit_code", "exit", "segfault", "memory", "return"])
+def test_a_failure_of_the_trial_is_not_retried(tmp_path: Path, behaviour: str) -> None:
+    study = make_study(tmp_path, [fake_config(behaviour=behaviour, at=2)])
+    clone_is_there(study)
+    assert len(run_jobs(make_jobs(study))) == 1
+    assert set(study_states(study.folder).values()) == {"failed"}
+
+
+def test_a_diverged_trial_is_a_result_and_not_retried(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(behaviour="nan", at=2)])
+    clone_is_there(study)
+    assert run_jobs(make_jobs(study)) == ["finished"]
+
+
+def test_a_trial_out_of_memory_goes_on_with_half_as_many_rows_in_memory(tmp_path: Path) -> None:
+    handling = replace(HANDLING, retries=0, on_out_of_memory="halve_micro_batch")
+    config = fake_config(behaviour="torch_memory", at=8)
+    # 16 groups of 8 in 4 mini-batches: 32 rows, of which 4 fit.
+    study = make_study(tmp_path, [fake_config(), config], handling=handling)
+    clone_is_there(study)
+    assert run_jobs(make_jobs(study)) == ["finished", *["out_of_memory"] * 3, "finished"]
+    undisturbed, retried = (study.trial_folder(trial) for trial in study.trials)
+    assert (retried / records.METRICS).read_bytes() == (undisturbed / records.METRICS).read_bytes()
+    outcome = read_outcome(retried)
+    assert outcome is not None
+    assert (outcome.retries, outcome.micro_rows) == (3, 4)
+    sheet = read_sheet(retried)
+    assert [retry["micro_rows"] for retry in sheet.retries] == [16, 8, 4]
+    assert sheet.config == config.model_dump(mode="json")
+
+
+def test_fewer_rows_start_from_the_largest_number_that_is_known(tmp_path: Path) -> None:
+    config = fake_config()
+    assert fewer_rows(config, None, tmp_path) == 16
+    trainer = config.trainer.model_copy(update={"micro_rows": 5})
+    assert fewer_rows(config.model_copy(update={"trainer": trainer}), None, tmp_path) == 3
+    assert fewer_rows(config, 3, tmp_path) == 2
+    (tmp_path / records.METRICS).write_text('{"step": 1, "kind": "train", "train/rows_per_update": 40.5}\n')
+    assert fewer_rows(config, None, tmp_path) == 21
+    with pytest.raises(NoRemedyError, match="one row"):
+        fewer_rows(config, 1, tmp_path)
+    aggregation = config.loss_aggregation.model_copy(update={"scope": "microbatch"})
+    with pytest.raises(NoRemedyError, match="part of the result"):
+        fewer_rows(config.model_copy(update={"loss_aggregation": aggregation}), None, tmp_path)
+
+
+def test_when_all_workers_are_lost_only_what_had_begun_counts_a_retry(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(seed=seed, steps=2) for seed in range(3)])
+    clone_is_there(study)
+    jobs = make_jobs(study)
+    done, begun, queued = (jobs.take() for _ in range(3))
+    assert done is not None
+    assert begun is not None
+    assert queued is not None
+    supervise(done)
+    lock = Lock(Path(begun.folder) / records.LOCK)
+    lock.write({"attempt": 1})
+    lock.release()
+    jobs.session_lost()
+    assert jobs.states[done.id] == "done"
+    again = [jobs.take(), jobs.take(), jobs.take()]
+    assert [(job.id, job.retries) for job in again if job] == [(begun.id, 1), (queued.id, 0)]
+
+
+def test_what_is_killed_while_everything_stops_is_interrupted(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(behaviour="signal", at=8, once=True)])
+    clone_is_there(study)
+    jobs = make_jobs(study)
+    job = jobs.take()
+    assert job is not None
+    ending = supervise(job)
+    jobs.stop()
+    jobs.ended(job, ending)
+    assert jobs.states[job.id] == "interrupted"
+    assert study_states(study.folder)[job.id] == "interrupted"
 
 
 def test_a_stop_reaches_what_runs_and_what_is_about_to(tmp_path: Path) -> None:
@@ -286,6 +416,41 @@ def test_what_has_priority_goes_first(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run_without_ray(monkeypatch, study) == 0
     finished = [name for event, name in events(study) if event == "trial finished"]
     assert finished == [trials[index].id for index in (2, 0, 1)]
+
+
+def test_a_study_stops_when_its_hours_are_used_up_and_goes_on_with_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arena.controller.WRITTEN_EVERY", 0.1)
+    configs = [fake_config(seed=seed, steps=40, seconds=0.05) for seed in range(3)]
+    study = make_study(tmp_path, configs)
+    tight = replace(study, budget=Budget(hours=2.5 / 3600))
+    assert run_without_ray(monkeypatch, tight) == 2
+    states = study_states(study.folder)
+    assert "failed" not in states.values()
+    assert states.get(study.trials[2].id) is None
+    before = spent(tight.budget, study.folder, study.trials).hours
+    assert before >= 2.5 / 3600
+    assert run_without_ray(monkeypatch, tight) == 2
+    assert study_states(study.folder).get(study.trials[2].id) is None
+    assert run_without_ray(monkeypatch, replace(study, budget=Budget(hours=1))) == 0
+    assert set(study_states(study.folder).values()) == {"done"}
+    assert spent(Budget(hours=1), study.folder, study.trials).hours > before
+
+
+def test_gpu_hours_are_those_of_all_attempts_of_trials_and_of_their_clones(tmp_path: Path) -> None:
+    study = make_study(tmp_path, [fake_config(steps=1, behaviour="signal", once=True)], gpus=0.5)
+    handling = replace(HANDLING, retries=1)
+    jobs = make_jobs(replace(study, handling=handling))
+    endings = []
+    while (job := jobs.take()) is not None:
+        endings.append(supervise(job, ["0"]))
+        jobs.ended(job, endings[-1])
+    assert [ending.kind for ending in endings] == ["finished", "killed", "finished"]
+    hours = spent(Budget(gpu_hours=1), study.folder, study.trials).gpu_hours
+    assert hours == pytest.approx(0.5 * sum(ending.seconds for ending in endings) / 3600, rel=0.2)
+    assert used_up(Budget(gpu_hours=hours), Spent(0.0, hours)) is not None
+    assert used_up(Budget(gpu_hours=hours, hours=0.1), Spent(0.05, 0.99 * hours)) is None
 
 
 def test_interrupts_are_counted_and_handlers_given_back() -> None:

@@ -670,3 +670,20 @@ def test_how_trials_are_handled_is_no_part_of_what_they_are(plan: Plan) -> None:
     assert (usual.handling.limits.hang, usual.handling.limits.total) == (1800, None)
     assert (other.handling.limits.hang, other.handling.limits.total) == (None, 7200)
     assert (other.handling.retries, other.handling.on_out_of_memory) == (0, "halve_micro_batch")
+
+
+def test_what_a_study_has_cost_counts_against_its_budget(plan: Plan) -> None:
+    needed = plan(resources={"gpus": 2}).estimate
+    budget = {"hours": needed.seconds / 3600 + 1.5, "gpu_hours": needed.gpu_hours + 1.5}
+
+    def over() -> list[str]:
+        return [text.split(" planned")[0] for text in plan(resources={"gpus": 2}, budget=budget).over_budget]
+
+    study = plan()
+    assert over() == []
+    study.trial_folder(study.trials[0]).mkdir(parents=True)
+    (study.folder / "driver.lock").write_text('{"seconds": 7200}')
+    (study.trial_folder(study.trials[0]) / "lock").write_text('{"gpu_seconds": 3600}')
+    assert [text.split(" and ")[0] for text in over()] == ["2 hours spent"]
+    (study.trial_folder(study.trials[0]) / "lock").write_text('{"gpu_seconds": 7200}')
+    assert [text.split(" and ")[0] for text in over()] == ["2 hours spent", "2 GPU-hours spent"]

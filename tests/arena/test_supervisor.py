@@ -56,11 +56,13 @@ def test_a_trial_runs_to_its_result_and_leaves_nothing(tmp_path: Path, undisturb
     ("behaviour", "kind", "exit_code", "words"),
     [
         ("crash", "failed", 1, "RuntimeError: boom"),
-        ("memory", "failed", 1, "MemoryError"),
+        ("memory", "out_of_memory", 1, "MemoryError"),
+        ("rlimit", "out_of_memory", 1, "MemoryError"),
+        ("stale", "unavailable", 75, "Stale file handle"),
         ("exit", "no_result", 0, "exit code 0"),
         ("exit_politely", "no_result", 0, "exit code 0"),
         ("exit_code", "crashed", 7, "exit code 7. Its last words: something went wrong"),
-        ("signal", "crashed", -signal.SIGKILL, "SIGKILL"),
+        ("signal", "killed", -signal.SIGKILL, "It was killed (SIGKILL), and not by us."),
         ("segfault", "crashed", -signal.SIGSEGV, "SIGSEGV"),
         ("return", "failed", 1, "after step 4 of 12"),
     ],
@@ -96,7 +98,7 @@ def test_an_outcome_that_cannot_be_written_leaves_a_trial_to_be_continued(
 
     monkeypatch.setattr("arena.supervisor.write_outcome", fail)
     ending, folder = run(tmp_path, behaviour="signal", at=5)
-    assert ending.kind == "crashed"
+    assert ending.kind == "killed"
     assert trial_state(folder) == "interrupted"
 
 
@@ -138,6 +140,13 @@ def test_a_time_limit_ends_a_trial_that_goes_on_recording(tmp_path: Path) -> Non
     outcome = read_outcome(folder)
     assert outcome is not None
     assert (outcome.outcome, outcome.step > 0) == ("failed", True)
+
+
+def test_the_time_limit_is_that_of_all_attempts(tmp_path: Path) -> None:
+    _, folder = run(tmp_path, steps=1000, seconds=0.05, limits=Limits(total=1.5, grace=2))
+    ending = supervise(make_job(folder, limits=Limits(total=1.5, grace=2)))
+    assert (ending.kind, ending.attempts) == ("timed_out", 2)
+    assert "1.5 s, its time limit in all attempts" in ending.reason
 
 
 def test_a_flood_on_stdout_is_kept_in_bounds(tmp_path: Path) -> None:
@@ -188,7 +197,7 @@ def test_a_trial_sees_the_gpus_it_was_given_and_no_others(tmp_path: Path) -> Non
 def test_a_failed_trial_goes_on_from_its_checkpoint(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
     # The second attempt meets the same step and does not fail again.
     ending, folder = run(tmp_path, behaviour="signal", at=8, once=True)
-    assert ending.kind == "crashed"
+    assert ending.kind == "killed"
     assert (folder / "checkpoints" / "step-000006.json").exists()
     ending = supervise(make_job(folder))
     assert (ending.kind, ending.attempts) == ("finished", 2)

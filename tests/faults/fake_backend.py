@@ -7,6 +7,7 @@ byte.
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import hashlib
 import json
@@ -45,7 +46,7 @@ def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Mo
         if step == script.get("at", 1) and script.get("behaviour") and not _was_done(script, checkpoints):
             if script["behaviour"] == "return":
                 return
-            loss = _behave(script["behaviour"], loss)
+            loss = _behave(script["behaviour"], loss, config)
         histogram = Histogram("advantage/all", (0.0, 0.5, 1.0), (step, 1))
         monitor.report(step, "train", {"train/loss": loss}, histograms=[histogram])
         if not math.isfinite(loss) and script.get("raises", True):
@@ -65,7 +66,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
         with Path(script["clone_log"]).open("a") as file:
             file.write(f"{os.getpid()}\n")
     if behaviour := script.get("clone_behaviour"):
-        _behave(behaviour, 0.0)
+        _behave(behaviour, 0.0, config)
     (folder / "model.bin").write_bytes(b"weights")
     (folder / "clone.json").write_text(json.dumps({"value": "0", "environment": _visible()}))
 
@@ -107,12 +108,23 @@ def _visible() -> dict[str, str | None]:
     return {name: os.environ.get(name) for name in names}
 
 
-def _behave(behaviour: str, loss: float) -> float:
+def _behave(behaviour: str, loss: float, config: TrainingConfig) -> float:
     match behaviour:
         case "crash":
             raise RuntimeError("boom")
         case "memory":
             raise MemoryError
+        case "rlimit":
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+            bytearray(1 << 34)
+        case "torch_memory":
+            # As torch says it; four rows fit.
+            if config.trainer.micro_rows is None or config.trainer.micro_rows > 4:
+                raise RuntimeError(
+                    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+                )
+        case "stale":
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         case "exit":
             os._exit(0)
         case "exit_code":

@@ -145,7 +145,7 @@ def make_study(
 class LocalThread(threading.Thread):
     """Stands in for `TuneThread`: runs a study's jobs one after another in this process, without Ray."""
 
-    def __init__(self, jobs: Jobs, *_: Any) -> None:
+    def __init__(self, jobs: Jobs, *_: Any, **__: Any) -> None:
         super().__init__(daemon=True)
         self._jobs = jobs
         self.error: Exception | None = None

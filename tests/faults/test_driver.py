@@ -99,12 +99,12 @@ def test_a_killed_driver_leaves_nothing_and_the_next_one_completes(tmp_path: Pat
     rays: list[psutil.Process] = []
     for _ in range(2):
         driver = start(tmp_path)
-        wait_for(lambda: tagged(tmp_path), 240)
+        wait_for(lambda: tagged(tmp_path / ".cache") or tagged(tmp_path / "faults" / "trials"), 240)
         time.sleep(moments.uniform(0, 12))
         rays += family(driver)
         driver.kill()
         driver.wait()
-        wait_for(lambda: not tagged(tmp_path), 5)
+        wait_for(lambda: not tagged(tmp_path), 60)
         done = outcome_files(tmp_path)
         assert kept.items() <= done.items()
         kept = done
@@ -140,7 +140,7 @@ def test_a_stopped_driver_lets_steps_finish_and_says_interrupted(
 
 def test_a_driver_that_is_stopped_twice_kills(tmp_path: Path) -> None:
     driver = start(tmp_path)
-    wait_for(lambda: tagged(tmp_path / "faults"), 240)
+    wait_for(lambda: tagged(tmp_path / "faults" / "trials"), 240)
     driver.send_signal(signal.SIGINT)
     time.sleep(0.05)
     driver.send_signal(signal.SIGINT)
@@ -152,19 +152,27 @@ def test_a_driver_that_is_stopped_twice_kills(tmp_path: Path) -> None:
 
 def test_a_killed_worker_costs_no_trial(tmp_path: Path) -> None:
     driver = start(tmp_path)
-    wait_for(lambda: tagged(tmp_path / "faults"), 240)
+    wait_for(lambda: tagged(tmp_path / "faults" / "trials"), 240)
     workers = [process for process in family(driver) if "Worker.train" in " ".join(process.cmdline())]
     workers[0].kill()
     assert driver.wait(300) == 0
     assert_complete(tmp_path)
 
 
-def test_a_killed_raylet_ends_the_run_and_the_next_one_completes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["raylet", "gcs_server", "session"])
+def test_when_ray_is_killed_it_is_started_again_and_trials_go_on(tmp_path: Path, name: str) -> None:
     driver = start(tmp_path)
-    wait_for(lambda: tagged(tmp_path / "faults"), 240)
-    (raylet,) = [process for process in family(driver) if process.name() == "raylet"]
-    raylet.kill()
-    assert driver.wait(300) in (0, 1)
-    assert "failed" not in study_states(tmp_path / "faults").values()
-    finish(tmp_path)
+    wait_for(lambda: tagged(tmp_path / "faults" / "trials"), 240)
+    before = family(driver)
+    (victim,) = [one for one in before if one.name() == name or is_session(one, name)]
+    victim.kill()
+    assert driver.wait(400) == 0
     assert_complete(tmp_path)
+    assert running(before) == []
+    events = (tmp_path / "faults" / "events.jsonl").read_text()
+    assert "Ray failed" in events
+    assert '"cause": "lost"' in events
+
+
+def is_session(process: psutil.Process, name: str) -> bool:
+    return name == "session" and "arena.ray_session" in process.cmdline()
