@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -53,7 +53,12 @@ def collect(
         torch.isin(rollout.rows.group, torch.tensor([group for at, group in chosen if at == number]))
         for number, rollout in enumerate(rollouts)
     )
+    return collected(rollouts, used)
+
+
+def collected(rollouts: Sequence[Rollout], used: Sequence[Tensor]) -> Collected:
+    """Rollouts with the rows that the update gets, as one batch."""
     parts = [
         rollout.rows.select(rows) for rollout, rows in zip(rollouts, used, strict=True) if bool(rows.any())
     ]
-    return Collected(tuple(rollouts), used, concatenate(parts) if parts else None)
+    return Collected(tuple(rollouts), tuple(used), concatenate(parts) if parts else None)

@@ -11,6 +11,9 @@ NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
+BASELINE_EVALUATIONS = 4
+"""The clone is evaluated on this many times the usual episodes."""
+
 
 class Section(BaseModel):
     """Frozen, unknown keys refused."""
@@ -151,6 +154,10 @@ class TrainerConfig(Section):
     checkpoint_every: Count = 5
     keep_checkpoints: Count = 2
     transcripts: Annotated[int, Field(ge=0)] = 2
+
+    def learning_rate_at(self, updates: int) -> float:
+        """The learning rate after so many updates: rising linearly over the warm-up, then constant."""
+        return self.learning_rate * min(1.0, (updates + 1) / max(self.warmup_updates, 1))
 
 
 class CloningStage(Section):

@@ -29,6 +29,7 @@ from trainers.policy_gradient.bands import ROW_REFERENCE, TOKEN_REFERENCE, Band,
 from trainers.policy_gradient.dynamic_filtering import group_variance
 from trainers.policy_gradient.is_clipping import log_ratio, sequence_log_ratio
 from trainers.policy_gradient.objective import Objective, Pass
+from trainers.rollout import Episodes
 from trainers.rows import Rows
 
 EXACT = 1e-6
@@ -351,6 +352,20 @@ def rollout_metrics(collected: Collected, objective: Objective, group_size: int)
         "rollout/advantage_discarded": _advantage_discarded(collected, objective),
         "rollout/rows": float(rows),
         "rollout/tokens": float(lengths.sum()),
+    }
+
+
+def evaluation_metrics(played: Episodes) -> dict[str, float]:
+    """What the episodes of an evaluation were like; rates are means over responses."""
+    turns = played.turns.double()
+    return {
+        "eval/success": float(played.success.float().mean()),
+        "eval/return": float(played.returns.mean()),
+        "eval/turns": float(played.turns.float().mean()),
+        "eval/episodes": float(len(played.turns)),
+        "eval/valid_format": _rate([played.valid_format], turns),
+        "eval/valid_action": _rate([played.valid_action], turns),
+        "eval/response_tokens": float(played.response_tokens.float().mean()),
     }
 
 

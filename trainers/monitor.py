@@ -34,6 +34,10 @@ class Transcript:
     turns: tuple[Mapping[str, object], ...]
 
 
+class Diverged(ArithmeticError):
+    """A loss, gradient or parameter stopped being finite."""
+
+
 class Monitor(Protocol):
     """Receives a trainer's records and tells it when to stop.
 

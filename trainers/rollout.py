@@ -133,7 +133,7 @@ def rollout(
             ],
             generated=generated,
             rewards=[outcome.reward for outcome in outcomes],
-            penalties=[_penalty(result, penalty) for result in parsed],
+            penalties=[penalty_of(result, penalty) for result in parsed],
         )
         turns.append(turn)
         still = []
@@ -182,7 +182,8 @@ def _kind(split: Split) -> Kind:
     return split
 
 
-def _penalty(result: Parsed, penalty: PenaltyConfig) -> float:
+def penalty_of(result: Parsed, penalty: PenaltyConfig) -> float:
+    """What a response costs its row: p_ik."""
     if result.rejection is None:
         return 0.0
     if result.well_formed:

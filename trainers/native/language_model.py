@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from trainers.config import LoRAConfig, ModelConfig, PromptConfig
 from trainers.native.kernels import token_log_probs
 from trainers.native.sampling import room, sample
+from trainers.native.text_codec import TextCodec, ends_of
 from trainers.policy import Generated, Sampling, choose_device, distinct_prompts, pad, unpack
 from trainers.rows import Rows
 
@@ -49,9 +50,8 @@ class LanguageModel:
         self.positions: int | None = getattr(settings, "max_position_embeddings", None)
         self._arguments = frozenset(inspect.signature(base.forward).parameters)
         self._base = base
-        ends = base.generation_config.eos_token_id
-        listed = ends if isinstance(ends, list) else [ends]
-        self.ends = tuple(dict.fromkeys(end for end in [tokenizer.eos_token_id, *listed] if end is not None))
+        self.codec = TextCodec(tokenizer, chat, ends_of(tokenizer, base.generation_config))
+        self.ends = self.codec.ends
         if not self.ends:
             raise LanguageModelError("the model has no end-of-sequence token, so no response would end")
         self.pad_id: int = self.ends[0]  # never attended to, and surely one of the model's tokens
@@ -118,21 +118,16 @@ class LanguageModel:
         self.tokenizer.save_pretrained(folder)
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt: a user's message where there is a chat template, else plain text."""
-        if self.chat:
-            message = [{"role": "user", "content": prompt}]
-            text = self.tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False)
-            return self.tokenizer.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
-        return self.tokenizer.encode(prompt + "\n")  # type: ignore[no-any-return]
+        """See `TextCodec.encode`."""
+        return self.codec.encode(prompt)
 
     def encode_response(self, text: str) -> list[int]:
-        """Token ids of a response and the token that ends it."""
-        return [*self.tokenizer.encode(text, add_special_tokens=False), self.ends[0]]
+        """See `TextCodec.encode_response`."""
+        return self.codec.encode_response(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of a response; other special tokens than its end stay visible, and spoil its format."""
-        kept = [token for token in tokens if token not in self.ends]
-        return self.tokenizer.decode(kept, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
+        """See `TextCodec.decode`."""
+        return self.codec.decode(tokens)
 
     @torch.inference_mode()
     def generate(

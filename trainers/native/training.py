@@ -15,10 +15,10 @@ from torch import Tensor
 
 from envs.registry import load_environment
 from trainers.collection import Collected, collect
-from trainers.config import TrainingConfig
-from trainers.diagnostics import StepDiagnostics, rollout_metrics
+from trainers.config import BASELINE_EVALUATIONS, TrainingConfig
+from trainers.diagnostics import StepDiagnostics, evaluation_metrics, rollout_metrics
 from trainers.minibatches import Minibatch, minibatches
-from trainers.monitor import Monitor
+from trainers.monitor import Diverged, Monitor
 from trainers.native.checkpoint import newest_checkpoint, restore_optimizer, save_checkpoint
 from trainers.native.policies import load_policy, load_reference
 from trainers.policy import Sampling
@@ -29,12 +29,9 @@ from trainers.randomness import numpy_generator, torch_generator
 from trainers.rollout import Prompter, Rollout, rollout
 from trainers.rows import Rows
 
+__all__ = ["Diverged", "NativeTrainer", "train"]
+
 SCORE_ROWS = 1024  # rows scored at once when no gradient is needed
-BASELINE_EVALUATIONS = 4  # the clone is evaluated on this many times the usual episodes
-
-
-class Diverged(ArithmeticError):
-    """A loss, gradient or parameter stopped being finite."""
 
 
 def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Monitor) -> None:
@@ -115,7 +112,7 @@ class NativeTrainer:
         metrics = {
             **rollout_metrics(collected, self.objective, self.config.trainer.group_size),
             **self.diagnostics.metrics(),
-            "train/learning_rate": self._learning_rate(self.updates),
+            "train/learning_rate": self.config.trainer.learning_rate_at(self.updates),
             "time/rollout": rolled - began,
             "time/update": time.perf_counter() - rolled,
             "time/step": time.perf_counter() - began,
@@ -179,7 +176,7 @@ class NativeTrainer:
         chosen = rows.select(batch.index).to(device)
         reference, advantages = reference[batch.index].to(device), advantages[batch.index].to(device)
         for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate(self.updates)
+            group["lr"] = trainer.learning_rate_at(self.updates)
         self.optimizer.zero_grad(set_to_none=True)
         result = self.objective.backward(chosen, advantages, reference, self._score, generator)
         norm = float(
@@ -215,22 +212,11 @@ class NativeTrainer:
             generator=torch_generator(self.config.seed, "evaluation", step),
             transcripts=self.config.trainer.transcripts,
         )
-        played = result.episodes
         metrics = {
-            "eval/success": float(played.success.float().mean()),
-            "eval/return": float(played.returns.mean()),
-            "eval/turns": float(played.turns.float().mean()),
-            "eval/episodes": float(episodes),
-            "eval/valid_format": float((played.valid_format * played.turns).sum() / played.turns.sum()),
-            "eval/valid_action": float((played.valid_action * played.turns).sum() / played.turns.sum()),
-            "eval/response_tokens": float(played.response_tokens.float().mean()),
+            **evaluation_metrics(result.episodes),
             "time/evaluation": time.perf_counter() - began,
         }
         self.monitor.report(step, "eval", metrics, episodes=result.transcripts)
-
-    def _learning_rate(self, updates: int) -> float:
-        warmup = self.config.trainer.warmup_updates
-        return self.config.trainer.learning_rate * min(1.0, (updates + 1) / max(warmup, 1))
 
     def _reference_log_probs(self, rows: Rows) -> Tensor:
         trainer = self.config.trainer

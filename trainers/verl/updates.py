@@ -1,8 +1,8 @@
 """A mini-batch as verl's workers are given it: weights of tokens, and what rows must know of each other.
 
 verl cuts a mini-batch into micro-batches over devices, and its loss sees one of them at a time. What belongs
-to the whole mini-batch (masks, aggregation weights, trajectory ratios) is therefore computed before, here, and
-travels with the rows: `micro_loss` of the parts adds up to the loss of `Objective.backward` and has its
+to the whole mini-batch (masks, aggregation weights, trajectory ratios) is therefore computed before, here,
+and travels with the rows: `micro_loss` of the parts adds up to the loss of `Objective.backward` and has its
 gradient, whatever the cut.
 """
 
