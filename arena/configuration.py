@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,13 @@ class Setting:
 class Base:
     """What all trials of an environment, model, ... and profile have in common, before a grid's choices.
 
-    sections: the sections that are no axis, as plain data; options: other defaults for options,
-    {axis: {option: {parameter: value}}}; resources, cost: as in `conf/config.yaml`.
+    origin: what to blame for the environment's own values. sections: those that are no axis, as plain data;
+    options: other defaults for options, {axis: {option: {parameter: value}}}; resources, cost: as in
+    `conf/config.yaml`.
     """
 
     env: str
+    origin: Place
     sections: Mapping[str, Any]
     options: Mapping[str, Mapping[str, Mapping[str, Any]]]
     resources: Mapping[str, float]
@@ -73,20 +75,36 @@ class Composer:
             self._bases[key] = self._compose(whole)
         return self._bases[key]
 
+    def foreign_base(self, name: str, target: str, origin: Place, **names: str) -> Base:
+        """The base of an environment without a file: a name for it, its import path, where a grid names it.
+
+        names: as `base` takes them, without `env`. The other keys of its section are the grid's.
+        """
+        groups = [group for group in GROUPS if group != "env"]
+        whole = {group: names.get(group, self.catalogue.defaults[group]) for group in groups}
+        key = (name, target, *whole.values())
+        if key not in self._bases:
+            made = self._compose(whole)
+            sections = {**made.sections, "env": {"name": name, "environment": target}}
+            self._bases[key] = replace(made, env=name, origin=origin, sections=sections)
+        return self._bases[key]
+
     def _compose(self, names: Mapping[str, str]) -> Base:
         from hydra import compose, initialize_config_dir
         from omegaconf import OmegaConf
 
         overrides = [f"{group}={name}" for group, name in names.items()]
-        if names["env"] in self.catalogue.names(f"preset/{names['preset']}"):
-            overrides.append(f"+preset/{names['preset']}={names['env']}")
+        env = names.get("env", "")
+        if env in self.catalogue.names(f"preset/{names['preset']}"):
+            overrides.append(f"+preset/{names['preset']}={env}")
         with initialize_config_dir(version_base="1.3", config_dir=str(self.catalogue.folder.resolve())):
             composed = compose("config", overrides=overrides)
         values: Any = OmegaConf.to_container(composed, resolve=True)
         sections = {key: value for key, value in values.items() if key not in (*AXES, *NOT_SECTIONS)}
         self._check_names(sections, values["options"])
         return Base(
-            env=names["env"],
+            env=env,
+            origin=Place(f"conf/env/{env}.yaml"),
             sections=sections,
             options=values["options"],
             resources=values["resources"],

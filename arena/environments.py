@@ -42,7 +42,7 @@ def choose_environment(
     catalogue: Catalogue | None = None,
     trained: Mapping[str, Any] | None = None,
 ) -> Chosen:
-    """The environment of that name, as the command line wants it.
+    """The environment of that name or import path, as the command line wants it.
 
     assignments: `max_turns=10`, the same as `env.max_turns=10`; `prompt.history=2`. trained: sections of a
     configuration that go over the environment's defaults, those a policy was trained under. Raises
@@ -50,9 +50,14 @@ def choose_environment(
     """
     catalogue = catalogue or Catalogue()
     names = catalogue.names("env")
-    if name not in names:
-        raise MistakesError([Mistake(Place("command line"), "", unknown("environment", name, names))])
-    base = Composer(catalogue).base(env=name)
+    place = Place("command line")
+    target = name if "." in name else (trained or {}).get("env", {}).get("environment")
+    if name in names:
+        base = Composer(catalogue).base(env=name)
+    elif target is not None:
+        base = Composer(catalogue).foreign_base(name.rpartition(".")[2].lower(), target, place)
+    else:
+        raise MistakesError([Mistake(place, "", unknown("environment", name, names))])
     base = replace(base, sections={**base.sections, **(trained or {})})
     settings, mistakes = _settings(assignments)
     sections = Sections()

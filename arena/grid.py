@@ -159,8 +159,10 @@ class Grid(Strict):
     """Per axis the options to cross. An axis left out takes its default option."""
     methods: list[Choice] = []
     """Named points, with configuration keys where they differ: {CISPO: {is_clipping.hi: 4}}."""
-    envs: _some(str) | None = None  # type: ignore[valid-type]
-    """The environments, crossed with everything; Sokoban when left out."""
+    envs: _some(Choice) | None = None  # type: ignore[valid-type]
+    """The environments, crossed with everything; Sokoban when left out. With keys of their configuration, or
+    one of another package by its import path: {lake: {environment: package.module.NAME, max_turns: 20}}.
+    """
     seeds: Count | list[Annotated[int, Field(ge=0)]] = 1
     """How many seeds (0, 1, ...), or a list of them."""
     design: Design = Design.model_validate("full")

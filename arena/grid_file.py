@@ -43,6 +43,16 @@ class PointEntry:
 
 
 @dataclass(frozen=True, eq=False)
+class EnvEntry:
+    """An environment with keys of its configuration; target: its import path if it is of another package."""
+
+    name: str
+    target: str | None
+    settings: tuple[Setting, ...]
+    place: Place
+
+
+@dataclass(frozen=True, eq=False)
 class SweptKey:
     """A swept key: its values, each with the settings it means; taken where all conditions of `when` hold."""
 
@@ -72,7 +82,7 @@ class GridFile:
     assigned: list[Setting] = field(default_factory=list)
     rules: list[Rule] = field(default_factory=list)
     priority: list[Preference] = field(default_factory=list)
-    envs: list[str] = field(default_factory=list)
+    envs: list[EnvEntry] = field(default_factory=list)
     mistakes: list[Mistake] = field(default_factory=list)
 
     @property
@@ -203,7 +213,8 @@ class _Reader:
         self._refuse_twice(grid.methods, ("methods",))
         for index, point in enumerate(grid.points):
             self._point(point, ("points", index))
-        self._envs(grid.envs or [self.catalogue.defaults["env"]])
+        for index, choice in enumerate(grid.envs or [Choice(name=self.catalogue.defaults["env"])]):
+            self._env(choice, ("envs", index))
         if grid.profile != "auto" and grid.profile not in self.catalogue.names("profile"):
             self._note(
                 ("profile",), unknown("profile", grid.profile, ["auto", *self.catalogue.names("profile")])
@@ -237,15 +248,28 @@ class _Reader:
         if grid.design.name == "points" and not grid.points and not grid.methods:
             self._note(("design",), "`design: points` needs `points` or `methods`")
 
-    def _envs(self, names: Sequence[str]) -> None:
-        known = self.catalogue.names("env")
-        for index, name in enumerate(names):
-            if name not in known:
-                self._note(("envs", index), unknown("environment", name, known))
-            elif name in self.file.envs:
-                self._note(("envs", index), f"{name} is listed twice")
-            else:
-                self.file.envs.append(name)
+    def _env(self, choice: Choice, path: Path_) -> None:
+        """An environment; `environment` among its keys makes one of another package, by its import path."""
+        name, keys = choice.name, dict(choice.parameters)
+        inner = (*path, name)
+        known = name in self.catalogue.names("env")
+        if name in {entry.name for entry in self.file.envs}:
+            self._note(path, f"{name} is listed twice")
+            return
+        if not known and "environment" not in keys:
+            message = unknown("environment", name, self.catalogue.names("env"))
+            self._note(path, f"{message}; one of another package needs its import path, `environment`")
+            return
+        refused = ["name", *(["environment"] if known else [])]
+        for key in filter(keys.__contains__, refused):
+            message = f"{name} has one; give an environment of your own another name"
+            self._note((*inner, key), "the key of this entry names it" if key == "name" else message)
+            return
+        target = None if known else keys.pop("environment")
+        settings = [
+            self._setting(("env", *_split(leaf)), value, (*inner, *leaf)) for leaf, value in flatten(keys)
+        ]
+        self.file.envs.append(EnvEntry(name, target, tuple(settings), self.source.place(path)))
 
     def _is_axis(self, name: str, path: Path_) -> bool:
         if name in AXES:

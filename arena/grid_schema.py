@@ -35,7 +35,7 @@ def grid_schema(catalogue: Catalogue) -> Schema:
             "properties": {axis: _some(option) for axis, option in options.items()},
         },
         methods={"type": "array", "items": _named(catalogue.methods, lambda _: _keys(keys))},
-        envs={"type": "array", "minItems": 1, "items": {"enum": list(catalogue.names("env"))}},
+        envs=_some(_environment(catalogue)),
         points={"type": "array", "items": point},
         sweep={
             "type": "object",
@@ -110,6 +110,17 @@ def _option(axis: str, catalogue: Catalogue) -> Schema:
         "type": "object",
         "required": ["function"],
         "properties": {"function": {"type": "string"}},
+    }
+    return known
+
+
+def _environment(catalogue: Catalogue) -> Schema:
+    """An environment: its name, alone or with keys of its configuration; or another by its import path."""
+    known = _named(catalogue.names("env"), lambda _: {"type": "object"})
+    known["anyOf"][1]["additionalProperties"] = {
+        "type": "object",
+        "required": ["environment"],
+        "properties": {"environment": {"type": "string"}, "max_turns": {"type": "integer", "minimum": 1}},
     }
     return known
 

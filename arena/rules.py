@@ -142,7 +142,8 @@ class RuleReader:
         known: Iterable[Any]
         if key == "env":
             what = "environment"
-            known = self._catalogue.names("env") if self._is_narrowed else self._file.envs
+            here = [entry.name for entry in self._file.envs]
+            known = [*self._catalogue.names("env"), *here] if self._is_narrowed else here
         elif key in AXES:
             what, known = "option", [*self._catalogue.names(key), *self._option_names(key)]
         elif key in self._file.grid.sweep and not self._is_narrowed:

@@ -21,7 +21,7 @@ from arena.configuration import (
 from arena.identity import canonical_json, section_text
 from arena.mistakes import Mistake, Place, explain, unknown
 from arena.options import AXES, Option
-from envs.registry import UnknownEnvironmentError, load_environment
+from envs.registry import UnknownEnvironmentError, find_environment
 from envs.text_env import EnvConfig, Environment
 from trainers.config import OptionConfig
 
@@ -122,7 +122,7 @@ class Sections:
             lambda: check_model(kind, merged),
             "env",
             settings,
-            Place(f"conf/env/{base.env}.yaml"),
+            base.origin,
             lambda path: known_keys("env", path, kind),
             f"keys of {base.env}",
         )
@@ -140,9 +140,9 @@ class Sections:
         if base not in self._environments:
             self._environments[base] = None
             try:
-                self._environments[base], _ = load_environment(base.sections["env"])
-            except (UnknownEnvironmentError, ValidationError) as error:
-                self._note(Mistake(Place(f"conf/env/{base.env}.yaml"), "", str(error)))
+                self._environments[base] = find_environment(base.sections["env"])
+            except UnknownEnvironmentError as error:
+                self._note(Mistake(base.origin, "", str(error)))
         return self._environments[base]
 
     def _checked(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arena.configuration import Base, Composer, Key, Setting
-from arena.grid_file import GROUP_KEYS, GridFile, SweptKey
+from arena.grid_file import GROUP_KEYS, EnvEntry, GridFile, SweptKey
 from arena.identity import canonical_json
 from arena.labels import settings_text
 from arena.options import AXES
@@ -53,13 +53,16 @@ class Places:
     def __init__(self, file: GridFile, composer: Composer, profile: str) -> None:
         self.file, self.composer, self.profile = file, composer, profile
         self.conditional = [swept for swept in file.sweep if swept.when]
-        self._low = by_section(file.overrides)
+        self._envs = {entry.name: entry for entry in file.envs}
+        self._low = {
+            entry.name: by_section([*entry.settings, *file.overrides]) for entry in self._envs.values()
+        }
         self._made: dict[tuple[str, Picks], Surroundings] = {}
 
     def __iter__(self) -> Iterator[Surroundings]:
         """Without conditional keys. Environments vary slowest, then swept values."""
         everywhere = [swept for swept in self.file.sweep if not swept.when]
-        for env in self.file.envs:
+        for env in self._envs:
             for picks in _picks(everywhere):
                 yield self._at(env, picks)
 
@@ -95,14 +98,21 @@ class Places:
                 factor = _factor(swept.when[0].key)
                 decided[factor] = (*decided.get(factor, ()), f"{swept.key}={canonical_json(value)}")
         return Surroundings(
-            base=self.composer.base(env=env, profile=self.profile, **groups),
-            low=self._low,
+            base=self._base(self._envs[env], groups),
+            low=self._low[env],
             high=by_section(above),
             picks=tuple(picks.items()),
             swept={swept.key: value for swept, value, _ in chosen},
             suffix="".join(f", {text}" for text in settings_text(varied)),
             levels={"env": env, **levels},
             conditional=decided,
+        )
+
+    def _base(self, entry: EnvEntry, groups: Mapping[str, str]) -> Base:
+        if entry.target is None:
+            return self.composer.base(env=entry.name, profile=self.profile, **groups)
+        return self.composer.foreign_base(
+            entry.name, entry.target, entry.place, profile=self.profile, **groups
         )
 
 

@@ -27,13 +27,18 @@ def load_environment(config: Mapping[str, Any]) -> tuple[Environment, EnvConfig]
     Raises UnknownEnvironmentError for a path that leads to no environment, and pydantic's ValidationError for
     parameters that the environment refuses.
     """
+    environment = find_environment(config)
+    return environment, environment.config_type.model_validate(dict(config))
+
+
+def find_environment(config: Mapping[str, Any]) -> Environment:
+    """The environment alone, whatever else `config` holds. Raises UnknownEnvironmentError."""
     path = config.get("environment")
     if not isinstance(path, str):
         raise UnknownEnvironmentError(
             f"environment: expected an import path like envs.sokoban.environment.SOKOBAN, got {path!r}"
         )
-    environment = _import(path)
-    return environment, environment.config_type.model_validate(dict(config))
+    return _import(path)
 
 
 def _import(path: str) -> Environment:

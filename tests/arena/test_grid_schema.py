@@ -38,6 +38,8 @@ def test_the_grids_that_come_with_it_are_right(path: Path) -> None:
     [
         {"axes": {"is_clipping": ["token", {"cispo": {"hi": 4}}]}},
         {"axes": {"is_clipping": [{"mine": {"function": "a.b.c", "eps": 3}}]}},
+        {"envs": ["sokoban", {"webshop": {"max_turns": 5}}]},
+        {"envs": [{"lake": {"environment": "package.module.NAME", "id": "Lake-v0", "max_turns": 9}}]},
         {"methods": ["SAMPO", {"CISPO": {"is_clipping.hi": 4}}]},
         {"points": [{"advantage": "rloo"}]},
         {"seeds": [1, 2]},
