@@ -213,7 +213,7 @@ class _Reader:
         self._refuse_twice(grid.methods, ("methods",))
         for index, point in enumerate(grid.points):
             self._point(point, ("points", index))
-        for index, choice in enumerate(grid.envs or [Choice(name=self.catalogue.defaults["env"])]):
+        for index, choice in enumerate(grid.envs or [Choice.model_validate(self.catalogue.defaults["env"])]):
             self._env(choice, ("envs", index))
         if grid.profile != "auto" and grid.profile not in self.catalogue.names("profile"):
             self._note(
