@@ -129,12 +129,20 @@ def _caution(study: Study, cells: Sequence[Cell]) -> str:
         )
     else:
         text = f"How sure: {seeds} seeds a method; intervals are 95%, by resampling seeds."
-    clones = {
-        str(trial.config.get("cloning", {}).get("clone_seed"))
-        for cell in cells
-        for trial in cell.results
-        if isinstance(trial.config.get("cloning"), dict)
-    }
+    if study.seeds_until is not None:
+        text += (
+            " A method got more seeds until its interval of final success was at most"
+            f" {study.seeds_until:g} wide, which makes intervals a little too narrow."
+        )
+    return text + _clones(cells)
+
+
+def _clones(cells: Sequence[Cell]) -> str:
+    """From how many clones it all started: with few of them results are conditional on those."""
+    results = [trial for cell in cells for trial in cell.results if trial.clone_seed is not None]
+    clones = {trial.clone_seed for trial in results}
+    own = bool(results) and all(trial.config["cloning"]["clone_seed"] == "seed" for trial in results)
+    text = " Every seed has a clone of its own, so intervals cover cloning too." if own else ""
     if clones and len(clones) < 3:
         what = "one clone" if len(clones) == 1 else f"{len(clones)} clones"
         text += f" All of it is conditional on {what}, which every method of an environment started from."

@@ -165,9 +165,7 @@ def effect_table(study: Study) -> pd.DataFrame:
 
 
 def _block(trial: Trial) -> str:
-    cloning = trial.config.get("cloning")
-    clone = cloning.get("clone_seed", 0) if isinstance(cloning, dict) else 0
-    return f"{trial.env}, clone {clone}, seed {trial.seed}"
+    return f"{trial.env}, clone {trial.clone_seed or 0}, seed {trial.seed}"
 
 
 def _labels(groups: dict[str, list[Trial]]) -> dict[str, str]:

@@ -91,6 +91,13 @@ class Trial:
         """Whether it counts: collapse is a result, failure and interruption are none."""
         return self.status in RESULTS
 
+    @property
+    def clone_seed(self) -> int | None:
+        """The seed of the clone it started from, which may be its own; None where that is not on file."""
+        cloning = self.config.get("cloning")
+        found = cloning.get("clone_seed") if isinstance(cloning, Mapping) else None
+        return self.seed if found == "seed" else found if isinstance(found, int) else None
+
     def rows(self) -> list[dict[str, Any]]:
         """Its metric rows as recorded, read anew at every call; the last row of a step and kind counts."""
         rows = {(row["step"], row.get("kind")): row for row in read_rows(self.folder / "metrics.jsonl")}
@@ -124,7 +131,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Study:
-    """A study: `trials` as its last plan names and orders them; `others` merely lie in its folder."""
+    """A study: `trials` as its last plan names and orders them; `others` merely lie in its folder.
+
+    seeds_until: how wide a cell's interval may be until it gets another seed; None where seeds are fixed.
+    """
 
     folder: Path
     name: str
@@ -134,6 +144,7 @@ class Study:
     trials: tuple[Trial, ...]
     others: tuple[Trial, ...]
     problems: tuple[str, ...] = ()
+    seeds_until: float | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +176,8 @@ def load_study(folder: Path) -> Study:
         trials, others = others, []
         problems = [*problems, "plan.json names no trials: every trial in the folder is counted"]
     axes = plan.get("axes") if isinstance(plan.get("axes"), dict) else {}
+    seeds = plan.get("seeds")
+    until = seeds.get("until") if isinstance(seeds, dict) else None
     return Study(
         folder=folder,
         name=str(plan.get("study", folder.name)),
@@ -174,6 +187,7 @@ def load_study(folder: Path) -> Study:
         trials=tuple(trials),
         others=tuple(others),
         problems=tuple(problems),
+        seeds_until=number(until.get("ci_width")) if isinstance(until, dict) else None,
     )
 
 

@@ -36,7 +36,8 @@ from arena.surroundings import Places, Surroundings, by_section
 class Cell:
     """A cell: everything of its trials but their seeds.
 
-    clone: the id of the clone they start from; problems: why they cannot run on this machine.
+    clone: the id of the clone that seed 0 starts from, and all others unless each has its own; data: what the
+    environment's episodes are made of; problems: why they cannot run on this machine.
     surroundings, levels: the level of every factor that may vary: of environment and swept keys, and of axes
     and a point's own settings. rank: of the first rule of `priority` that is about it.
     """
@@ -49,6 +50,7 @@ class Cell:
     config: TrialConfig
     base: Base
     clone: str
+    data: str
     problems: tuple[str, ...]
     surroundings: Mapping[str, Hashable]
     levels: Mapping[str, Hashable]
@@ -196,6 +198,7 @@ class _Maker:
             config=config,
             base=around.base,
             clone=self._clone(config, env, texts),
+            data=env.data_id,
             problems=(*env.problems, *find_backend(config.backend).problems(config)),
             surroundings=around.levels,
             levels=_decided(around, name.levels),

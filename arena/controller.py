@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
+from arena.growth import Growth
 from arena.interrupts import counting_interrupts
 from arena.jobs import Jobs
 from arena.ledger import trial_state
@@ -98,7 +99,9 @@ class _Run:
         origin = provenance()
         self.events.write("run started", todo=len(self.todo), swept=swept, **origin)
         write_plan(study, self.states)
-        self.jobs = Jobs(study, self.todo, self.states, self.events, origin)
+        growth = Growth(study) if len(chosen) == len(study.trials) else None
+        self.jobs = Jobs(study, self.todo, self.states, self.events, origin, growth)
+        self._take_added()
         self.refused = self.stopped = False
         self.used_up: str | None = None
         self._next_look = 0.0
@@ -147,7 +150,9 @@ class _Run:
                     # Whoever was being started while the others were asked.
                     self.jobs.stop(kill=asked > 1)
                 self._look_at_the_budget(handler)
+                self._take_added(view)
                 _refresh(view)
+            self._take_added(view)
         self.stopped = asked > 0
         self._look_after(tune)
 
@@ -163,6 +168,24 @@ class _Run:
         if self.used_up is not None:
             handler.announce(self.used_up, level="warning")
             self.jobs.stop()
+
+    def _take_added(self, view: LiveView | None = None) -> None:
+        """Take in the trials that results added to the study."""
+        from arena.live_state import shown_trials
+
+        added = self.jobs.take_added()
+        if not added:
+            return
+        self.study = self.jobs.study
+        self.chosen = [*self.chosen, *added]
+        self.todo += [trial for trial in added if self._is_to_run(trial.state)]
+        if view is not None:
+            planned = self.study.estimate.trial_seconds
+            per_cell = {trial.cell: planned[trial.id] for trial in self.study.trials if trial.id in planned}
+            seconds = {trial.id: per_cell[trial.cell] for trial in added if trial.cell in per_cell}
+            view.add(shown_trials(added, seconds, retry_failed=self.retry_failed))
+        with suppress(OSError):
+            write_plan(self.study, self.states)
 
     def _on_interrupt(self, times: int, handler: _Announcer) -> None:
         with suppress(OSError):

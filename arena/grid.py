@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from arena.limits import USUAL, OnOutOfMemory
@@ -144,6 +152,36 @@ class BudgetSection(Strict):
     gpu_hours: Positive | None = None
 
 
+class SeedsUntil(Strict):
+    """When a cell has enough seeds."""
+
+    ci_width: Annotated[float, Field(gt=0, lt=1)]
+    """The 95% interval of its mean final success is at most so wide."""
+
+
+class AdaptiveSeeds(Strict):
+    """Seeds added where results are in doubt: `{min: 3, max: 10, until: {ci_width: 0.1}}`."""
+
+    min: Annotated[int, Field(ge=2)]
+    """Seeds of every cell; an interval takes two."""
+    max: Count
+    """Seeds of a cell at most."""
+    until: SeedsUntil
+
+    @model_validator(mode="after")
+    def _max_is_more(self) -> AdaptiveSeeds:
+        if self.max <= self.min:
+            raise PydanticCustomError(
+                "seeds",
+                "max ({max}) leaves nothing to add to min ({min}); raise it, or give a count",
+                {"max": self.max, "min": self.min},
+            )
+        return self
+
+
+LISTED, ADAPTIVE = "listed seeds", "adaptive seeds"
+
+
 def _some(kind: Any) -> Any:
     return Annotated[list[kind], Field(min_length=1)]
 
@@ -163,8 +201,12 @@ class Grid(Strict):
     """The environments, crossed with everything; Sokoban when left out. With keys of their configuration, or
     one of another package by its import path: {lake: {environment: package.module.NAME, max_turns: 20}}.
     """
-    seeds: Count | list[Annotated[int, Field(ge=0)]] = 1
-    """How many seeds (0, 1, ...), or a list of them."""
+    seeds: Annotated[
+        Annotated[Count | list[Annotated[int, Field(ge=0)]], Tag(LISTED)]
+        | Annotated[AdaptiveSeeds, Tag(ADAPTIVE)],
+        Discriminator(lambda value: ADAPTIVE if isinstance(value, dict | AdaptiveSeeds) else LISTED),
+    ] = 1
+    """How many seeds (0, 1, ...), a list of them, or {min: 3, max: 10, until: {ci_width: 0.1}}."""
     design: Design = Design.model_validate("full")
     """Which combinations of the axes: full (all), one_factor (the first of each and every single change),
     pairwise (every pair of options), {fraction: SHARE} (options equally often), {d_optimal: RUNS} (those that
@@ -202,14 +244,14 @@ class Grid(Strict):
     @field_validator("seeds", mode="before")
     @classmethod
     def _seeds(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            raise PydanticCustomError(
-                "seeds", "adaptive seeds are not available yet; give a count (3) or a list ([0, 1, 2])"
-            )
+        if isinstance(value, dict | AdaptiveSeeds):
+            return value
         listed = value if isinstance(value, list) else [value]
         if not listed or any(isinstance(seed, bool) or not isinstance(seed, int) for seed in listed):
             raise PydanticCustomError(
-                "seeds", "expected a count (3) or a list ([0, 1, 2]), got {given}", {"given": brief(value)}
+                "seeds",
+                "expected a count (3), a list ([0, 1, 2]) or {form}, got {given}",
+                {"form": "{min: 3, max: 10, until: {ci_width: 0.1}}", "given": brief(value)},
             )
         if value == 0 or min(listed) < 0:
             raise PydanticCustomError("seeds", "a count is at least 1 and a seed at least 0")
@@ -235,5 +277,6 @@ class Grid(Strict):
 
     @property
     def seed_list(self) -> list[int]:
-        """The seeds, written out."""
-        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+        """The seeds that every cell has, written out."""
+        count = self.seeds.min if isinstance(self.seeds, AdaptiveSeeds) else self.seeds
+        return list(range(count)) if isinstance(count, int) else list(count)

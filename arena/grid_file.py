@@ -11,7 +11,18 @@ from pydantic import BaseModel, ValidationError
 
 from arena.conditions import Condition
 from arena.configuration import Setting, scalar_keys
-from arena.grid import BudgetSection, Choice, Grid, LimitsSection, ResourcesSection, Sweep
+from arena.grid import (
+    ADAPTIVE,
+    LISTED,
+    AdaptiveSeeds,
+    BudgetSection,
+    Choice,
+    Grid,
+    LimitsSection,
+    ResourcesSection,
+    SeedsUntil,
+    Sweep,
+)
 from arena.identity import TrialConfig
 from arena.mistakes import Mistake, MistakesError, Place, brief, explain, nearest, unknown
 from arena.options import AXES, Catalogue, FunctionError, Option, make_option
@@ -151,7 +162,7 @@ def _validate(source: Source, mistakes: list[Mistake]) -> Grid:
 
 
 def _structural(source: Source, loc: Path_, item: Mapping[str, Any]) -> Mistake:
-    path = tuple(part for part in loc if part not in ("int", "list[constrained-int]"))
+    path = tuple(part for part in loc if part not in (LISTED, ADAPTIVE, "int", "list[constrained-int]"))
     path = path[:1] if path[0] == "design" else path
     if item["type"] == "extra_forbidden":
         message = explain(item, _fields_at(path[:-1]))
@@ -174,6 +185,8 @@ def _fields_at(path: Path_) -> Iterable[str]:
         ("budget",): BudgetSection,
         ("limits",): LimitsSection,
         ("resources",): ResourcesSection,
+        ("seeds",): AdaptiveSeeds,
+        ("seeds", "until"): SeedsUntil,
     }
     return sections[path].model_fields if path in sections else ()
 

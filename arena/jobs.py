@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arena.clones import clone_folder, clone_job_folder, is_ready
 from arena.locks import is_held, read_holder
@@ -23,6 +23,9 @@ from arena.study_files import EventLog, prepare_trial, trial_sheet
 from arena.supervisor import Ending, Job
 from arena.trial import prepare_clone
 
+if TYPE_CHECKING:
+    from arena.growth import Growth
+
 logger = logging.getLogger(__name__)
 
 
@@ -30,6 +33,7 @@ class Jobs:
     """Hands out the jobs of a run and takes note of their endings, in any thread.
 
     todo: the trials to be run, of which none is running. states: of all trials of the study; kept up to date.
+    growth: what results add; `study` is kept up to date too.
     """
 
     def __init__(
@@ -39,10 +43,12 @@ class Jobs:
         states: dict[str, State],
         events: EventLog,
         origin: Mapping[str, Any],
+        growth: Growth | None = None,
     ) -> None:
         self.study, self.states, self.events = study, states, events
         self.endings: dict[str, Ending] = {}
-        self._origin = dict(origin)
+        self._origin, self._growth = dict(origin), growth
+        self._added: list[PlannedTrial] = []
         self._driver = str(ProcessMark.of())
         self._attempts: dict[str, int] = {}
         self._retried: Counter[str] = Counter()
@@ -50,6 +56,7 @@ class Jobs:
         self._alone = threading.RLock()
         waiting = [Waiting(self._trial_job(trial), trial.clone) for trial in todo]
         self._schedule = Schedule(waiting, self._clone_job, self._is_ready)
+        self._grow()
 
     def take(self) -> Job | None:
         """The next job, its folder prepared; None when there is none for now."""
@@ -88,6 +95,7 @@ class Jobs:
             for trial, reason in without_clone:
                 self._note("trial failed", trial, reason=reason)
                 self._settle(trial, Ending("failed", reason, log=ending.log))
+            self._grow()
 
     def session_lost(self) -> None:
         """Take note that everything that ran jobs is gone. Those that were not begun lose nothing by it."""
@@ -123,6 +131,36 @@ class Jobs:
         """How many jobs are running now."""
         with self._alone:
             return sum(is_held(Path(job.folder) / LOCK) for job in self._schedule.out)
+
+    def take_added(self) -> list[PlannedTrial]:
+        """The trials that results added to the study since this was asked last."""
+        with self._alone:
+            added, self._added = self._added, []
+            return added
+
+    def _grow(self) -> None:
+        """Add what the results ask for. A result that cannot be read must not end what is being trained."""
+        if self._growth is None or self._schedule.is_stopped:
+            return
+        try:
+            added = self._growth.more(self.study.trials, self.states)
+        except (OSError, ValueError) as error:
+            logger.error("no trials could be added to the study: %s", error)
+            return
+        if not added:
+            return
+        self.study = replace(self.study, trials=(*self.study.trials, *added))
+        self.states |= {trial.id: trial.state for trial in added}
+        self._added += added
+        to_run = [trial for trial in added if trial.state in ("pending", "interrupted")]
+        self._trials |= {trial.id: trial for trial in to_run}
+        self._schedule.add([Waiting(self._trial_job(trial), trial.clone) for trial in to_run])
+        for trial in added:
+            self._note_added(trial)
+
+    def _note_added(self, trial: PlannedTrial) -> None:
+        with suppress(OSError):
+            self.events.write("trial added", trial=trial.id, state=trial.state)
 
     def _prepared(self, job: Job) -> Job:
         """A job whose folder is ready. Raises OSError."""

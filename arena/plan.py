@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from arena.identity import TrialConfig
 from arena.limits import USUAL, Handling
+from arena.replication import Replication
 
 State = Literal["pending", "running", "done", "failed", "interrupted", "unavailable"]
 """How far a trial has come. `done` is any result, collapse too; `unavailable` cannot run on this machine."""
@@ -46,6 +47,7 @@ class PlannedTrial:
     problems: why it cannot run on this machine, each with its remedy; empty when it can.
     clone: the id of the clone it starts from (`arena.clones`).
     rank: trials of a lower one are started first.
+    data: what its environment's episodes are made of (`Environment.data_id`).
     """
 
     id: str
@@ -61,6 +63,7 @@ class PlannedTrial:
     problems: tuple[str, ...] = ()
     clone: str = ""
     rank: int = 0
+    data: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class Estimate:
     """What the trials without a result will take.
 
     trial_seconds: per trial id, of the clock, run alone; seconds: for all of them, `at_once` side by side,
-    clones included; source: where the numbers come from, for people.
+    clones included; source: where the numbers come from, for people. most_added: trials that results may add
+    to the plan at most; added_seconds: how long those would take beside what is planned.
     """
 
     trial_seconds: Mapping[str, float]
@@ -76,6 +80,8 @@ class Estimate:
     gpu_hours: float
     at_once: int
     source: str
+    most_added: int = 0
+    added_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,7 @@ class Study:
     the cells can show. profile: the resolved name; frozen for later runs by being in `plan.json`. handling:
     how trials are treated that take too long or fail.
     over_budget: each way in which the plan exceeds its budget, as a sentence; empty when it does not.
+    replication: when cells get more seeds than they have here; None for never.
     """
 
     name: str
@@ -143,6 +150,7 @@ class Study:
     over_budget: tuple[str, ...] = ()
     estimable: Estimable = NOTHING_VARIES
     handling: Handling = USUAL
+    replication: Replication | None = None
 
     @property
     def studies(self) -> Path:
@@ -162,8 +170,15 @@ class Study:
             "design": self.design,
             "estimable": self.estimable.document(),
             "profile": self.profile,
+            **self._seeds(),
             "trials": _trial_documents(self.trials),
         }
+
+    def _seeds(self) -> dict[str, Any]:
+        rule = self.replication
+        if rule is None:
+            return {}
+        return {"seeds": {"min": rule.least, "max": rule.most, "until": {"ci_width": rule.ci_width}}}
 
 
 def _trial_documents(trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:

@@ -74,6 +74,13 @@ def _summary(study: Study, cells: Mapping[str, list[PlannedTrial]]) -> list[Rend
         gpus = f", {estimate.gpu_hours:,.1f} GPU-hours" if estimate.gpu_hours else ""
         time = f"About {duration(estimate.seconds)} with {estimate.at_once} at once{gpus}"
         lines.append(Text(f"{time} ({estimate.source})."))
+    if (rule := study.replication) is not None:
+        added = "no more seeds are to come"
+        if estimate.most_added:
+            time = duration(estimate.added_seconds)
+            added = f"at most {_count(estimate.most_added, 'more trial')}, about {time}"
+        goal = f"until its 95% interval of final success is at most {rule.ci_width:g} wide"
+        lines.append(Text(f"Every cell has {rule.least} to {rule.most} seeds, {goal}: {added}."))
     problems = dict.fromkeys(
         f"{trial.env}: {problem}" for trial in study.trials for problem in trial.problems
     )

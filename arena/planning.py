@@ -5,15 +5,18 @@ from __future__ import annotations
 import gc
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from arena.cells import Cell, make_cells
+from arena.clones import clone_id
 from arena.configuration import Composer, resolve_profile, visible_gpus
 from arena.estimability import estimable
 from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
-from arena.grid import Grid
+from arena.grid import AdaptiveSeeds, Grid
 from arena.grid_file import GridFile, read_grid
 from arena.identity import TrialConfig, trial_id
 from arena.labels import differences, option_label
@@ -21,8 +24,10 @@ from arena.limits import Handling, Limits
 from arena.mistakes import MistakesError
 from arena.options import AXES, CONF, Catalogue
 from arena.plan import Budget, Estimable, Estimate, PlannedTrial, Resources, State, Study
+from arena.replication import Replication
 from arena.spending import Spent, spent, unit
 
+NO_ESTIMATE = Estimate({}, 0.0, 0.0, 1, "nothing is left to run")
 UNFINISHED: tuple[State, ...] = ("pending", "failed", "interrupted", "running")
 
 
@@ -43,10 +48,8 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
     cells, wrong = make_cells(file, catalogue, Composer(catalogue), profile)
     if file.mistakes or wrong:
         raise MistakesError([*file.mistakes, *wrong])
-    trials = _trials(file, folder, cells)
-    estimate = _estimate(trials, cells, studies, folder)
     budget = Budget(**file.grid.budget.model_dump())
-    return Study(
+    study = Study(
         name=file.grid.name,
         question=file.grid.question,
         folder=folder,
@@ -57,12 +60,16 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         design=file.grid.design.label if file.has_product else "points",
         estimable=_estimable(cells),
         profile=profile,
-        trials=trials,
+        trials=_trials(file, folder, cells),
         budget=budget,
-        estimate=estimate,
-        over_budget=_over(budget, len(trials), estimate, spent(budget, folder, trials)),
+        estimate=NO_ESTIMATE,
         handling=_handling(file.grid),
+        replication=_replication(file),
     )
+    study = grown(study)
+    estimate = _estimate(study, cells)
+    cost = spent(budget, folder, study.trials)
+    return replace(study, estimate=estimate, over_budget=_over(budget, len(study.trials), estimate, cost))
 
 
 @contextmanager
@@ -96,6 +103,7 @@ def _trials(file: GridFile, folder: Path, cells: Iterable[Cell]) -> tuple[Planne
     given = file.grid.resources.model_dump(exclude_none=True)
     known = _known(folder)
     placed = [(cell, Resources(**{**cell.base.resources, **given})) for cell in cells]
+    clones = _Clones()
     return tuple(
         PlannedTrial(
             id=name,
@@ -107,9 +115,10 @@ def _trials(file: GridFile, folder: Path, cells: Iterable[Cell]) -> tuple[Planne
             seed=seed,
             config=cell.config if seed == 0 else cell.config.model_copy(update={"seed": seed}),
             resources=resources,
-            state=_state(folder / "trials" / name if name in known else None, cell),
+            state=_state(folder / "trials" / name if name in known else None, cell.problems),
             problems=cell.problems,
-            clone=cell.clone,
+            clone=clones.of(cell, seed),
+            data=cell.data,
             rank=cell.rank,
         )
         for seed in file.grid.seed_list
@@ -124,6 +133,47 @@ def _handling(grid: Grid) -> Handling:
     return Handling(limits, grid.retries, grid.on_out_of_memory)
 
 
+class _Clones:
+    """The ids of clones where every seed has its own, each computed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], str] = {}
+
+    def of(self, cell: Cell, seed: int) -> str:
+        if seed == 0 or cell.config.cloning.clone_seed != "seed":
+            return cell.clone
+        if (cell.clone, seed) not in self._known:
+            config = cell.config.model_copy(update={"seed": seed})
+            self._known[cell.clone, seed] = clone_id(config, cell.data)
+        return self._known[cell.clone, seed]
+
+
+def _replication(file: GridFile) -> Replication | None:
+    seeds = file.grid.seeds
+    if not isinstance(seeds, AdaptiveSeeds):
+        return None
+    return Replication(seeds.min, seeds.max, seeds.until.ci_width)
+
+
+def grown(study: Study) -> Study:
+    """A study with the trials that its results ask for, and those seeds that have a result all the same."""
+    rule = study.replication
+    if rule is None:
+        return study
+    from arena.growth import Growth, at_seed
+
+    states = {trial.id: trial.state for trial in study.trials}
+    trials = [*study.trials, *Growth(study).more(study.trials, states)]
+    planned, known = {trial.id for trial in trials}, _known(study.folder)
+    cells = {trial.cell: trial for trial in study.trials}
+    names = {trial_id(cell, seed): (cell, seed) for cell in cells for seed in range(rule.most)}
+    for name in sorted(known & names.keys() - planned):
+        cell, seed = names[name]
+        if _state(study.folder / "trials" / name, ()) == "done":
+            trials.append(replace(at_seed(cells[cell], seed), state="done"))
+    return replace(study, trials=tuple(trials))
+
+
 def _known(folder: Path) -> frozenset[str]:
     try:
         return frozenset(os.listdir(folder / "trials"))
@@ -131,14 +181,14 @@ def _known(folder: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _state(folder: Path | None, cell: Cell) -> State:
-    """How far a trial is; None: it has no folder."""
+def _state(folder: Path | None, problems: Sequence[str]) -> State:
+    """How far a trial is; None: it has no folder. problems: why it cannot run here."""
     state: State = "pending"
     if folder is not None:
         from arena.ledger import trial_state
 
         state = trial_state(folder)
-    return "unavailable" if cell.problems and state in ("pending", "failed", "interrupted") else state
+    return "unavailable" if problems and state in ("pending", "failed", "interrupted") else state
 
 
 def _axes(cells: Iterable[Cell]) -> dict[str, tuple[str, ...]]:
@@ -167,30 +217,54 @@ def _estimable(cells: Iterable[Cell]) -> Estimable:
     return estimable([(cell.levels, cell.surroundings) for cell in cells], ignoring="cloning.clone_seed")
 
 
-def _estimate(trials: Sequence[PlannedTrial], cells: Sequence[Cell], studies: Path, study: Path) -> Estimate:
+def _estimate(study: Study, cells: Sequence[Cell]) -> Estimate:
     """What is left to do; trials that are unavailable are not counted."""
-    left = [trial for trial in trials if trial.state in UNFINISHED]
+    left = [trial for trial in study.trials if trial.state in UNFINISHED]
     if not left:
-        return Estimate({}, 0.0, 0.0, 1, "nothing is left to run")
+        return NO_ESTIMATE
     guesses = {cell.id: Cost(**cell.base.cost) for cell in cells}
     first = guesses[left[0].cell]
     kinds = {cell.id: _kind(cell.config) for cell in cells}
-    measured = measured_costs(studies, study, kinds.values(), first)
+    measured = measured_costs(study.studies, study.folder, kinds.values(), first)
     per_cell = {
         cell.id: trial_seconds(cell.config, measured.get(kinds[cell.id], guesses[cell.id])) for cell in cells
     }
     seconds = {trial.id: per_cell[trial.cell] for trial in left}
     at_once = min(_at_once(trial.resources) for trial in left)
-    clones = clones_to_make(studies, (trial.clone for trial in left))
+    clones = clones_to_make(study.studies, (trial.clone for trial in left))
     work = sum(seconds.values()) + clones * first.clone
     longest = max(seconds.values()) + (first.clone if clones else 0)
+    most_added, work_added = _most_added(study, per_cell, first.clone)
     return Estimate(
         trial_seconds=seconds,
         seconds=first.session + max(longest, work / at_once),
         gpu_hours=sum(seconds[trial.id] * trial.resources.gpus for trial in left) / 3600,
         at_once=at_once,
         source=_source(measured, {kinds[trial.cell] for trial in left}),
+        most_added=most_added,
+        added_seconds=work_added / at_once,
     )
+
+
+def _most_added(study: Study, per_cell: Mapping[str, float], clone: float) -> tuple[int, float]:
+    """How many seeds may be added at most to cells with trials that are left, and the seconds they take.
+
+    clone: what making one takes, which every seed may need.
+    """
+    rule = study.replication
+    if rule is None:
+        return 0, 0.0
+    counts = Counter(trial.cell for trial in study.trials)
+    going = dict.fromkeys(trial.cell for trial in study.trials if trial.state in UNFINISHED)
+    added = {cell: rule.most - counts[cell] for cell in going}
+    count, seconds = sum(added.values()), sum(per_cell[cell] * seeds for cell, seeds in added.items())
+    own = [trial for trial in study.trials if trial.seed == 0 and trial.config.cloning.clone_seed == "seed"]
+    # Cells whose first seeds share a clone share those of their other seeds.
+    seconds += clone * sum({trial.clone: added[trial.cell] for trial in own if trial.cell in added}.values())
+    allowed = count
+    if study.budget.trials is not None:
+        allowed = max(0, min(count, study.budget.trials - len(study.trials)))
+    return allowed, seconds * allowed / count if count else 0.0
 
 
 def _kind(config: TrialConfig) -> Kind:

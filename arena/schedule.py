@@ -28,13 +28,20 @@ class Schedule:
         clone_job: Callable[[Waiting], Job],
         is_ready: Callable[[str], bool],
     ) -> None:
-        self._waiting = list(trials)
-        self._clone_job = clone_job
-        self._ready = {clone for clone in {trial.clone for trial in trials} if is_ready(clone)}
+        self._waiting: list[Waiting] = []
+        self._clone_job, self._is_ready = clone_job, is_ready
+        self._ready: set[str] = set()
         self._making: set[str] = set()
         self._out: dict[tuple[str, str], Job] = {}
         self._again: list[Job] = []
         self._stopped = False
+        self.add(trials)
+
+    def add(self, trials: Sequence[Waiting]) -> None:
+        """More trials, which come after the others."""
+        new = {trial.clone for trial in trials} - self._ready - self._making
+        self._ready |= {clone for clone in new if self._is_ready(clone)}
+        self._waiting += trials
 
     @property
     def out(self) -> list[Job]:

@@ -97,6 +97,7 @@ def imitate(
     stage: CloningStage,
     config: CloningConfig,
     *,
+    seed: int,
     stage_number: int,
     progress: Callable[[int], None],
 ) -> list[float]:
@@ -110,7 +111,7 @@ def imitate(
     )
     losses = []
     for step in range(stage.steps):
-        generator = torch_generator(config.clone_seed, "cloning", stage_number, step)
+        generator = torch_generator(seed, "cloning", stage_number, step)
         index = torch.randint(len(examples), (config.batch,), generator=generator)
         decay = (stage.steps - step) / (stage.steps * DECAY)
         for group in optimizer.param_groups:

@@ -169,7 +169,8 @@ class CloningStage(Section):
 
 
 class CloningConfig(Section):
-    """Behaviour cloning before RL. `clone_seed` is its own: trials that differ in `seed` share a clone.
+    """Behaviour cloning before RL. `clone_seed` is its own: trials that differ in `seed` share a clone,
+    unless it says `seed`, which gives every seed a clone of its own.
 
     source: whose episodes are imitated, an expert's or the policy's own, rejection sampled: of `episodes`
     played at `temperature` the best share `keep` by return. The tiny policy starts from random weights, so
@@ -177,7 +178,7 @@ class CloningConfig(Section):
     executed action is random; micro_rows: rows of a batch whose activations are in memory at once, null: all.
     """
 
-    clone_seed: int = 0
+    clone_seed: int | Literal["seed"] = 0
     source: Literal["expert", "own"] = "expert"
     episodes: Count = 5000
     explore: Share = 0.35
@@ -263,6 +264,11 @@ class TrainingConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     verl: VerlConfig | None = None
 
+    @property
+    def clone_seed(self) -> int:
+        """The seed of its clone, which may be its own."""
+        return self.seed if self.cloning.clone_seed == "seed" else self.cloning.clone_seed
+
 
 def clone_sections(config: TrainingConfig) -> dict[str, Any]:
     """The part of the configuration that decides what a clone is; equal parts share one clone."""
@@ -270,5 +276,5 @@ def clone_sections(config: TrainingConfig) -> dict[str, Any]:
         "env": config.env,
         "model": config.model.model_dump(mode="json", exclude={"device"}),
         "prompt": config.prompt.model_dump(mode="json"),
-        "cloning": config.cloning.model_dump(mode="json"),
+        "cloning": config.cloning.model_dump(mode="json") | {"clone_seed": config.clone_seed},
     }

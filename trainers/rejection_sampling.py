@@ -49,7 +49,7 @@ def own_examples(
     CloningError when nothing is left.
     """
     cloning = config.cloning
-    seeds = numpy_generator(cloning.clone_seed, "own_states", stage).integers(2**31, size=cloning.episodes)
+    seeds = numpy_generator(config.clone_seed, "own_states", stage).integers(2**31, size=cloning.episodes)
     played = []
     for number in range(batches(cloning.episodes)):
         played.append(
@@ -62,7 +62,7 @@ def own_examples(
                 group_size=1,
                 sampling=Sampling(cloning.temperature, max_tokens=config.prompt.max_response_tokens),
                 penalty=MARK,
-                generator=torch_generator(cloning.clone_seed, "own_rollouts", stage, number),
+                generator=torch_generator(config.clone_seed, "own_rollouts", stage, number),
             )
         )
         progress(number + 1)

@@ -229,21 +229,38 @@ BAD = {
         "name: a\nsweep: {trainer.steps: [60, 6e1]}\n",
         "g.yaml:2:29: sweep.trainer.steps.1: 60.0 is listed",
     ),
-    "adaptive seeds": (
+    "adaptive seeds without an end": (
         "name: a\nseeds: {min: 3, max: 10}\n",
-        "g.yaml:2:8: seeds: adaptive seeds are not available yet; give a count (3) or a list ([0, 1, 2])",
+        "g.yaml:2:8: seeds.until: missing; add `until: ...`",
+    ),
+    "adaptive seeds with a typing error": (
+        "name: a\nseeds: {min: 3, max: 10, until: {ci_with: 0.1, ci_width: 0.1}}\n",
+        "g.yaml:2:34: seeds.until.ci_with: unknown key 'ci_with'; did you mean 'ci_width'?",
+    ),
+    "an interval wider than everything": (
+        "name: a\nseeds: {min: 3, max: 10, until: {ci_width: 1.5}}\n",
+        "g.yaml:2:44: seeds.until.ci_width: should be less than 1, got 1.5",
+    ),
+    "an interval of one seed": (
+        "name: a\nseeds: {min: 1, max: 10, until: {ci_width: 0.1}}\n",
+        "g.yaml:2:14: seeds.min: should be greater than or equal to 2, got 1",
+    ),
+    "no seeds to add": (
+        "name: a\nseeds: {min: 3, max: 3, until: {ci_width: 0.1}}\n",
+        "g.yaml:2:8: seeds: max (3) leaves nothing to add to min (3); raise it, or give a count",
     ),
     "no seeds": ("name: a\nseeds: 0\n", "g.yaml:2:8: seeds: a count is at least 1 and a seed at least 0"),
     "empty seeds": (
         "name: a\nseeds: []\n",
-        "g.yaml:2:8: seeds: expected a count (3) or a list ([0, 1, 2]), got []",
+        "g.yaml:2:8: seeds: expected a count (3), a list ([0, 1, 2])"
+        " or {min: 3, max: 10, until: {ci_width: 0.1}}, got []",
     ),
     "negative seed": (
         "name: a\nseeds: [0, -1]\n",
         "g.yaml:2:8: seeds: a count is at least 1 and a seed at least 0",
     ),
     "seed twice": ("name: a\nseeds: [1, 2, 1]\n", "g.yaml:2:8: seeds: seed 1 is listed twice"),
-    "seeds that are a word": ("name: a\nseeds: three\n", "g.yaml:2:8: seeds: expected a count (3) or a list"),
+    "seeds that are a word": ("name: a\nseeds: three\n", "g.yaml:2:8: seeds: expected a count (3), a list"),
     "tuning": (
         "name: a\ntuning: {per: method}\n",
         "g.yaml:2:9: tuning: tuning is not available yet; remove the key",

@@ -44,10 +44,11 @@ def plan(text: str, folder: Path, *assignments: str) -> Study:
 
 @pytest.mark.parametrize("text", GRIDS.values(), ids=GRIDS.keys())
 def test_every_grid_of_the_page_plans_into_what_it_says(text: str, folder: Path) -> None:
-    said = re.match(r"# (\d+) trials?\n", text)
+    said = re.match(r"# (\d+) trials?(?:, at most (\d+) more)?\n", text)
     assert said
     study = plan(text, folder)
     assert len(study.trials) == int(said[1])
+    assert study.estimate.most_added == int(said[2] or 0)
     assert not study.over_budget
 
 

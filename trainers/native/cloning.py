@@ -51,7 +51,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
             demonstrations = environment.demonstrations(
                 env_config,
                 episodes=cloning.episodes,
-                seed=stream_seed(cloning.clone_seed, "demonstrations", number),
+                seed=stream_seed(config.clone_seed, "demonstrations", number),
                 explore=cloning.explore,
                 error=stage.error,
                 history=config.prompt.history,
@@ -64,6 +64,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
             examples,
             stage,
             cloning,
+            seed=config.clone_seed,
             stage_number=number,
             progress=partial(_after, progress, done, total),
         )

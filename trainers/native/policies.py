@@ -19,7 +19,7 @@ from trainers.randomness import stream_seed, torch_generator
 
 def new_policy(config: TrainingConfig, environment: Environment, env_config: EnvConfig) -> Policy:
     """The policy that cloning starts from: random weights, or the pretrained model."""
-    seed = config.cloning.clone_seed
+    seed = config.clone_seed
     if config.model.path is not None:
         from trainers.native.language_model import LanguageModel
 
