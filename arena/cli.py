@@ -38,6 +38,7 @@ for _command in (
     play.play,
     environments.envs,
     environments.data,
+    environments.serve,
 ):
     cli.add_command(_command)
 

@@ -54,3 +54,32 @@ def data(env: str, assignments: tuple[str, ...], games: int | None, output: str)
     else:
         click.echo(f"{env}: {where}")
     return DONE
+
+
+@click.command()
+@click.argument("env", metavar="ENV")
+@click.argument("assignments", metavar="[KEY=VALUE]...", nargs=-1)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free one."
+)
+def serve(env: str, assignments: tuple[str, ...], port: int) -> int:
+    """Offer ENV to programs on this machine as an OpenEnv server, until interrupted.
+
+    KEY=VALUE changes its configuration: max_turns=10. ENV may be the import path of an environment.
+    """
+    from importlib.util import find_spec
+
+    from arena.environments import choose_environment
+
+    chosen = choose_environment(env, assignments)
+    missing = [] if find_spec("openenv") else ["serving needs openenv: pip install 'arlarena[openenv]'"]
+    for problem in (*chosen.problems, *missing):
+        click.echo(f"{env} cannot be served here: {problem}", err=True)
+    if chosen.problems or missing:
+        return WRONG
+    from envs.adapters.openenv_server import listen, serve
+
+    with listen(port) as socket:
+        click.echo(f"{env} is at http://127.0.0.1:{socket.getsockname()[1]} (Ctrl-C ends)")
+        serve(chosen.environment, chosen.config, socket)
+    return DONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from socket import create_server, socket
 from threading import RLock
 from typing import Any
 from urllib.parse import urlsplit
@@ -139,8 +140,13 @@ def application(environment: Environment, config: Any) -> FastAPI:
     return app
 
 
-def serve(environment: Environment, config: Any, *, port: int) -> None:
-    """Offer an environment at http://127.0.0.1:PORT until interrupted."""
+def listen(port: int) -> socket:
+    """A socket on the loopback interface; 0 is any free port. Raises OSError where the port is taken."""
+    return create_server((HOSTS[0], port))
+
+
+def serve(environment: Environment, config: Any, listening: socket) -> None:
+    """Offer an environment at a socket of `listen` until interrupted."""
     import uvicorn
 
-    uvicorn.run(application(environment, config), host=HOSTS[0], port=port, log_level="warning")
+    uvicorn.Server(uvicorn.Config(application(environment, config), log_level="warning")).run([listening])

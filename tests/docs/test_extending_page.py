@@ -66,6 +66,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "worst_of_group.py",
         "worst.yaml",
         "walk.yaml",
+        "hands.py",
+        "hands.yaml",
     ):
         (tree / name).write_text(block(name))
     return tree
@@ -100,7 +102,9 @@ def test_the_option_gets_into_the_page_of_the_axes(tree: Path) -> None:
     assert "| SPO | `token_mean` | `quadratic` | `none` | `grpo` |" in page
 
 
-@pytest.mark.parametrize(("grid", "labels"), [("worst", ["GRPO", "worst"]), ("walk", ["GIGPO"])])
+@pytest.mark.parametrize(
+    ("grid", "labels"), [("worst", ["GRPO", "worst"]), ("walk", ["GIGPO"]), ("hands", ["GRPO"])]
+)
 def test_the_grids_train(tree: Path, tmp_path: Path, grid: str, labels: list[str]) -> None:
     script = (
         "import sys\n"
@@ -111,11 +115,13 @@ def test_the_grids_train(tree: Path, tmp_path: Path, grid: str, labels: list[str
         "from trainers.native.training import train\n"
         "folder, grid = map(Path, sys.argv[1:])\n"
         "trials = plan_study(grid, studies=folder).trials\n"
-        "(folder / 'clone').mkdir()\n"
-        "make_clone(trials[0].config, folder / 'clone', lambda done, total: None)\n"
         "for trial in trials:\n"
+        "    clone = folder / trial.clone\n"
+        "    if not clone.exists():\n"
+        "        clone.mkdir()\n"
+        "        make_clone(trial.config, clone, lambda done, total: None)\n"
         "    monitor = MemoryMonitor()\n"
-        "    train(trial.config, clone=folder / 'clone', checkpoints=folder / trial.id, monitor=monitor)\n"
+        "    train(trial.config, clone=clone, checkpoints=folder / trial.id, monitor=monitor)\n"
         "    print(trial.label, monitor.rows[1]['train/updates'])\n"
     )
     said = run(tree, "-c", script, str(tmp_path), f"{grid}.yaml")
