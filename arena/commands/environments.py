@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
@@ -81,5 +82,6 @@ def serve(env: str, assignments: tuple[str, ...], port: int) -> int:
 
     with listen(port) as socket:
         click.echo(f"{env} is at http://127.0.0.1:{socket.getsockname()[1]} (Ctrl-C ends)")
-        serve(chosen.environment, chosen.config, socket)
+        with contextlib.suppress(KeyboardInterrupt):
+            serve(chosen.environment, chosen.config, socket)
     return DONE

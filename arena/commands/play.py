@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,7 @@ HUMAN, EXPERT, RANDOM = BASELINES = ("human", "expert", "random")
     type=click.Path(file_okay=False, path_type=Path),
     help="Write a PNG of every state into this folder, where the environment draws them.",
 )
+@click.option("--browser", is_flag=True, help="As web pages of this machine (webshop), until interrupted.")
 @studies_option
 @format_option
 def play(
@@ -56,6 +58,7 @@ def play(
     seed: int,
     split: str,
     pictures: Path | None,
+    browser: bool,
     studies: Path,
     output: str,
 ) -> int:
@@ -80,6 +83,8 @@ def play(
     if chosen.problems:
         return WRONG
     policy = trained.load(chosen, seed=seed) if trained else _baseline(player, chosen, seed)
+    if browser:
+        return _browse(chosen, None if player == HUMAN else policy, seed=seed, split=split)
     if player == HUMAN:
         _tell(f"{chosen.environment.task(chosen.config)}\n")
     played = _play(
@@ -102,6 +107,22 @@ def play(
             f"{len(played)} episodes: success {means['success']:.3f}, return {means['return']:.2f}, "
             f"{means['turns']:.1f} turns"
         )
+    return DONE
+
+
+def _browse(chosen: Chosen, policy: Policy | None, *, seed: int, split: Any) -> int:
+    """Show the environment as web pages, to a person who acts, or who watches a policy."""
+    import webbrowser
+
+    pages = getattr(chosen.environment, "pages", None)
+    if pages is None:
+        raise click.ClickException(f"{chosen.name} has no web pages; leave --browser out")
+    with pages(chosen.config, seed=seed, split=split, policy=policy) as server:
+        click.echo(f"{chosen.name} is at {server.url} (Ctrl-C ends)")
+        if sys.stdout.isatty():
+            webbrowser.open(server.url)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
     return DONE
 
 

@@ -1,7 +1,8 @@
 """The shop as web pages on this machine: a person sees and does what the agent sees and does.
 
 Pages are the parts of the agent's page as HTML; clicking sends the agent's action to a `WebShopEnv`. One
-episode per server; `/` shows it, `/step` takes one action (by POST), `/reset` starts another goal.
+episode per server; `/` shows it, `/step` takes one action (by POST), `/reset` starts another goal. With a
+policy the person watches: `/agent` lets it take its next turn.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs
 
-from envs.text_env import Split
+from envs.playing import Move, Policy, Turn
+from envs.text_env import Observation, Split
 from envs.webshop.config import WebShopConfig
 from envs.webshop.environment import WebShopEnv
 from envs.webshop.pages import Part, click_name, parts, write_action
@@ -36,13 +38,22 @@ pre { white-space: pre-wrap; background: #f6f6f6 }
 class ShopServer(ThreadingHTTPServer):
     """Serves one visitor's episode on the loopback interface only.
 
-    Forms carry a token of this server: another site that is open in the same browser cannot act here.
+    Forms carry a token of this server: another site that is open in the same browser cannot act here. policy:
+    acts in the place of the visitor, a turn at a time.
     """
 
     daemon_threads = True
 
-    def __init__(self, config: WebShopConfig, *, seed: int = 0, split: Split = "eval", port: int = 0) -> None:
-        self.env = WebShopEnv(config)
+    def __init__(
+        self,
+        config: WebShopConfig,
+        *,
+        seed: int = 0,
+        split: Split = "eval",
+        port: int = 0,
+        policy: Policy | None = None,
+    ) -> None:
+        self.env, self.policy = WebShopEnv(config), policy
         self.token = token_urlsafe(16)
         self.lock = Lock()
         self._seed, self._split = seed, split
@@ -58,13 +69,28 @@ class ShopServer(ThreadingHTTPServer):
         """Start the goal again, or the following one."""
         self._seed += following
         self._observation, self._info = self.env.reset(self._seed, {"split": self._split})
-        self._turns, self._over = 0, False
+        self._turns: list[Turn] = []
+        self._over = False
 
     def act(self, action: str) -> None:
-        """Take one action in the episode; nothing happens when it is over."""
+        """Take one action in the episode; nothing happens when it is over, or when a policy acts."""
+        if self.policy is None:
+            self._take(Move(action))
+
+    def let_act(self) -> None:
+        """Let the policy take its next turn; nothing happens when the episode is over."""
+        if self.policy is not None and not self._over:
+            admissible = self._info["admissible"]
+            seen = Observation(
+                self._observation, self._info["anchor"], None if admissible is None else tuple(admissible)
+            )
+            self._take(self.policy.act(self.env, seen, self._turns))
+
+    def _take(self, move: Move) -> None:
         if not self._over:
-            self._observation, _, terminated, truncated, self._info = self.env.step(action)
-            self._turns += 1
+            before = self._observation
+            self._observation, reward, terminated, truncated, self._info = self.env.step(move.action)
+            self._turns.append(Turn(before, move, reward))
             self._over = terminated or truncated
 
     def page(self) -> str:
@@ -73,21 +99,39 @@ class ShopServer(ThreadingHTTPServer):
         body = [self._part(part) for part in parts(env.shop, env.visit, config.page_size)]
         if env.visit.page == "search" and not self._over:
             body.append(self._search_form())
+        body += self._agent()
         if self._over:
-            body.append(f"<p>The episode is over after {self._turns} turns.</p>")
+            body.append(f"<p>The episode is over after {len(self._turns)} turns.</p>")
             body.append(self._form("/reset", '<button id="another">Another goal</button>'))
-        seen = escape(self._observation)
+        seen, turn = escape(self._observation), f"turn {len(self._turns)} of {config.max_turns}"
         return (
             '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>WebShop</title>'
             f"<style>{_STYLE}</style></head><body>{''.join(body)}"
-            f"<hr><details><summary>What the agent reads (turn {self._turns} of {config.max_turns})</summary>"
+            f"<hr><details><summary>What the agent reads ({turn})</summary>"
             f'<pre id="observation">{seen}</pre></details></body></html>'
         )
+
+    def _agent(self) -> list[str]:
+        """What the policy did last, whole, and the button that lets it go on."""
+        if self.policy is None:
+            return []
+        shown = []
+        if self._turns:
+            move = self._turns[-1].move
+            shown.append(f'<p>The agent:</p><pre id="move">{escape(move.response or move.action)}</pre>')
+        if not self._over:
+            shown.append(self._form("/agent", '<button id="agent">Let the agent act</button>'))
+        return shown
+
+    @property
+    def _disabled(self) -> str:
+        return "" if self.policy is None else " disabled"
 
     def _search_form(self) -> str:
         admissible = self._info["admissible"]
         if admissible is None:
-            return self._form("/step", '<input name="query" autofocus required> <button>Search</button>')
+            field = f'<input name="query" autofocus required{self._disabled}>'
+            return self._form("/step", f"{field} <button{self._disabled}>Search</button>")
         return "".join(self._action(action, action) for action in admissible)
 
     def _part(self, part: Part) -> str:
@@ -99,7 +143,9 @@ class ShopServer(ThreadingHTTPServer):
 
     def _action(self, action: str, text: str, *, clicked: bool = False) -> str:
         mark = ' class="clicked"' if clicked else ""
-        button = f'<button name="action" value="{escape(action)}"{mark}>{escape(text)}</button>'
+        button = (
+            f'<button name="action" value="{escape(action)}"{mark}{self._disabled}>{escape(text)}</button>'
+        )
         return self._form("/step", button)
 
     def _form(self, where: str, content: str) -> str:
@@ -143,6 +189,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.server.restart(following=True)
             elif self.path == "/step":
                 self.server.act(_action_of(form, self.server.env.config))
+            elif self.path == "/agent":
+                self.server.let_act()
             else:
                 self.send_error(HTTPStatus.NOT_FOUND)
                 return

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envs.demonstrations import demonstrate
 from envs.pool import SerialPool
-from envs.text_env import Demonstration, Info, Inventory, Need, TextEnv
+from envs.text_env import Demonstration, Info, Inventory, Need, Split, TextEnv
 from envs.webshop import reward, search
 from envs.webshop.browsing import Link, Visit, follow, links, parse_action, queries
 from envs.webshop.browsing import search as search_for
@@ -27,6 +27,10 @@ from envs.webshop.pages import click_name, observe, write_action
 from envs.webshop.shop import Shop, open_shop, split_stock
 from envs.webshop.vocabulary import vocabulary
 from envs.webshop.wording import plain
+
+if TYPE_CHECKING:
+    from envs.playing import Policy
+    from envs.webshop.browser import ShopServer
 
 _TASK = """You shop on the web for what the instruction describes.
 On the search page, search[<words>] finds products. On the other pages, click[<name>] clicks on something \
@@ -192,6 +196,12 @@ class WebShopEnvironment:
     def make_pool(self, config: WebShopConfig) -> SerialPool:
         """Environments side by side in one shop."""
         return SerialPool(lambda: WebShopEnv(config))
+
+    def pages(self, config: WebShopConfig, *, seed: int, split: Split, policy: Policy | None) -> ShopServer:
+        """The shop as web pages of this machine, for a person, or to watch a policy."""
+        from envs.webshop.browser import ShopServer
+
+        return ShopServer(config, seed=seed, split=split, policy=policy)
 
     def expert(self, config: WebShopConfig) -> WebShopExpert:
         """A customer who knows every product."""

@@ -279,3 +279,9 @@ def test_columns_are_read_downwards_and_lose_nothing() -> None:
 
 def test_text_of_a_model_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[2J\x07\r\nb\tc\x9b") == "a\ufffd[2J\ufffd\ufffd\nb    c\ufffd"
+
+
+def test_an_environment_without_web_pages_says_so(play: Play) -> None:
+    ran = play("sokoban", "--browser")
+    assert ran.code == 2
+    assert "sokoban has no web pages" in ran.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -147,6 +149,19 @@ def test_a_field_that_is_not_there_is_told(sokoban):
     (problem,) = environment.problems(config)
     assert "it has no field 'move'" in problem
     assert "text" in problem
+
+
+def test_the_command_serves_an_environment_until_interrupted():
+    command = [sys.executable, "-c", "from arena.cli import main; main()", "serve", "sokoban", "max_turns=7"]
+    with subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True) as serving:
+        url = re.search(r"http://127\.0\.0\.1:\d+", serving.stdout.readline())[0]
+        adapter, adapted = client(url)
+        env = adapter.make(adapted)
+        env.reset(0)
+        assert [env.step("up")[3] for _ in range(7)] == [False] * 6 + [True]
+        env.close()
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(30) == 0
 
 
 @pytest.fixture

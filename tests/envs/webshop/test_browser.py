@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import re
 import shutil
+import signal
 import subprocess
+import sys
 from copy import copy
 from dataclasses import replace
 from html import unescape
@@ -14,6 +16,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+from envs.baselines import ExpertPolicy
+from envs.playing import Move, play
 from envs.webshop.browser import ShopServer
 
 HOSTILE = "<script>document.title='broken'</script>\"'&<b>"
@@ -23,9 +27,9 @@ HOSTILE = "<script>document.title='broken'</script>\"'&<b>"
 def serve(load):
     servers = []
 
-    def start(**changes):
+    def start(policy=None, **changes):
         _, config = load(eval_goals=50, catalogue={"products": 100}, **changes)
-        server = ShopServer(config)
+        server = ShopServer(config, policy=policy)
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         servers.append(server)
         return server
@@ -81,6 +85,34 @@ def test_a_person_can_do_what_the_agent_can_and_sees_what_it_saw(serve, load, mo
     assert act(server, action="click[ back to search ]") == page
     assert ask(server, "POST", "/reset", token=server.token)[0] == 303
     assert observation(ask(server)[1]) == agent.reset(1, {"split": "eval"})[0]
+
+
+class Scripted:
+    """Does what it is told, and says so in markup."""
+
+    def __init__(self, actions):
+        self.actions = actions
+
+    def act(self, env, observation, turns):
+        assert observation.admissible is None or self.actions[len(turns)] in observation.admissible
+        return Move(self.actions[len(turns)], f"<think> {HOSTILE} </think>")
+
+
+def test_a_person_watches_a_policy_a_turn_at_a_time_and_cannot_meddle(serve, load):
+    environment, config = load(eval_goals=50, catalogue={"products": 100})
+    played = play(environment.make(config), ExpertPolicy(environment.expert(config)), seed=0, split="eval")
+    server = serve(Scripted([turn.move.action for turn in played.turns]))
+    page = ask(server)[1]
+    for turn in played.turns:
+        assert observation(page) == turn.observation
+        assert act(server, action=turn.move.action) == page
+        assert all("disabled" in button for button in re.findall(r'<button name="action"[^>]*>', page))
+        assert ask(server, "POST", "/agent", token=server.token)[0] == 303
+        page = ask(server)[1]
+        assert HOSTILE in unescape(re.search(r'<pre id="move">(.*?)</pre>', page)[1])
+        assert "<script" not in page
+    assert "The episode is over" in page
+    assert 'id="agent"' not in page
 
 
 def test_free_search_is_a_text_field(serve):
@@ -145,3 +177,22 @@ def test_a_browser_shows_the_page_and_runs_nothing_from_it(serve, tmp_path):
     assert "Next &gt;" in shown
     assert "&lt;script&gt;" in shown
     assert "<script" not in shown
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@pytest.mark.parametrize("policy", ["human", "expert"])
+def test_the_command_opens_a_shop_that_a_browser_shows(policy, tmp_path):
+    shop = ["webshop", "catalogue.products=100", "eval_goals=50", "--policy", policy, "--browser"]
+    command = [sys.executable, "-c", "from arena.cli import main; main()", "play", *shop]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as playing:
+        url = re.search(r"http://127\.0\.0\.1:\d+/", playing.stdout.readline())[0]
+        browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+        shown = subprocess.run(
+            [*browser, "--dump-dom", url], check=True, stdout=subprocess.PIPE, text=True, timeout=240
+        ).stdout
+        playing.send_signal(signal.SIGINT)
+        assert playing.wait(30) == 0
+    assert "<title>WebShop</title>" in shown
+    assert ("Let the agent act" in shown) == (policy == "expert")
+    assert 'name="action"' in shown
