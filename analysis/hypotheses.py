@@ -1,0 +1,259 @@
+"""Hypotheses a grid declares, in a few fixed forms: read when it is planned, tested when it is reported.
+
+    A beats B [in METRIC]                A, B: two options of an axis, or two methods
+    A matches B [in METRIC]              they differ by less than the smallest effect of interest
+    A collapses before B                 fewer steps until it collapses
+    A collapses more than B              a larger share of runs (or: less than)
+    A helps B more than C [in METRIC]    A gains more over the first option of its axis with B than with C
+
+METRIC: final success (when left out), area under the curve, stability. Behind any form: `at equal episodes`
+(or steps, updates, tokens), and `where SETTING=OPTION and SETTING=OPTION`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, cast
+
+from analysis.arms import (
+    NOTHING_ALIKE,
+    Contrast,
+    collapse_contrast,
+    difference,
+    difference_of_differences,
+    restricted,
+)
+from analysis.measures import MEASURES, RunTable
+from analysis.verdicts import SMALLEST_RISK, SMALLEST_SUCCESS, Claim, judged, not_testable
+
+Form = Literal["beats", "matches", "collapses before", "collapses more than", "collapses less than", "helps"]
+
+FORMS = (
+    "A beats B [in METRIC]",
+    "A matches B [in METRIC]",
+    "A collapses before B",
+    "A collapses more than B",
+    "A collapses less than B",
+    "A helps B more than C [in METRIC]",
+)
+METRICS = {"final success": "final", "area under the curve": "area", "stability": "healthy"}
+UNITS = {"steps": "step", "episodes": "episode", "updates": "update", "tokens": "token"}
+
+_NAME = r"[^\s()]+(?:\([^)]*\))*\)?"
+_SENTENCE = re.compile(
+    rf"(?P<first>{_NAME})\s+"
+    r"(?P<verb>beats|matches|helps|collapses\s+(?:before|more\s+than|less\s+than))\s+"
+    rf"(?P<second>{_NAME})"
+    rf"(?:\s+more\s+than\s+(?P<third>{_NAME}))?"
+    r"(?:\s+in\s+(?P<metric>.+?))?"
+    r"(?:\s+at\s+equal\s+(?P<unit>\S+))?"
+    r"(?:\s+where\s+(?P<where>.+))?"
+)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The names that hypotheses of a grid may use: the options of every setting, and methods."""
+
+    options: Mapping[str, Sequence[str]]
+    methods: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a name stands for: options of a setting, or (setting empty) a method."""
+
+    name: str
+    setting: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A hypothesis as read. `third` is the C of `A helps B more than C`; `where` restricts the runs."""
+
+    text: str
+    form: Form
+    first: Subject
+    second: Subject
+    third: Subject | None = None
+    metric: str = "final"
+    unit: str | None = None
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class HypothesisError(ValueError):
+    """A sentence is no hypothesis, or names what the grid does not have. The message says what to write."""
+
+
+def parse(text: str, vocabulary: Vocabulary) -> Hypothesis:
+    """Read a hypothesis. Raises HypothesisError, whose message names the forms or the nearest name."""
+    found = _SENTENCE.fullmatch(" ".join(text.split()).rstrip("."))
+    if found is None:
+        raise HypothesisError(f"not one of the forms: {'; '.join(FORMS)}")
+    verb = found["verb"]
+    if (verb == "helps") != (found["third"] is not None):
+        raise HypothesisError("`helps` is written: A helps B more than C")
+    first, second = (_subject(found[name], vocabulary) for name in ("first", "second"))
+    third = _subject(found["third"], vocabulary) if found["third"] else None
+    compared = (second, third) if third else (first, second)
+    if compared[0].setting != compared[1].setting:
+        raise HypothesisError(
+            f"{compared[0].name!r} is {_kind(compared[0])} and {compared[1].name!r} {_kind(compared[1])}:"
+            " only two of the same can be compared"
+        )
+    if compared[0].options == compared[1].options:
+        raise HypothesisError(f"{compared[0].name!r} is compared with itself")
+    if third is not None and (not first.setting or first.setting == second.setting):
+        raise HypothesisError(f"{first.name!r} must be an option of another axis than {second.name!r}")
+    metric = METRICS.get(found["metric"] or "final success")
+    if metric is None:
+        raise HypothesisError(_unknown("metric", found["metric"], METRICS))
+    if found["metric"] and verb.startswith("collapses"):
+        raise HypothesisError("a hypothesis on collapse has no metric; remove `in ...`")
+    unit = UNITS.get(found["unit"]) if found["unit"] else None
+    if found["unit"] and unit is None:
+        raise HypothesisError(_unknown("unit", found["unit"], UNITS))
+    if unit and (verb.startswith("collapses") or metric == "healthy"):
+        raise HypothesisError("`at equal ...` goes with final success and area under the curve only")
+    form = cast(Form, verb)
+    return Hypothesis(text, form, first, second, third, metric, unit, _where(found["where"], vocabulary))
+
+
+def judge_hypotheses(texts: Sequence[str], runs: RunTable) -> list[Claim]:
+    """The verdicts on hypotheses; they are one family: p-values are corrected for their number.
+
+    Those that name what the study's runs do not have are not testable.
+    """
+    vocabulary = vocabulary_of(runs)
+    return judged([_claim(text, vocabulary, runs) for text in texts])
+
+
+def vocabulary_of(runs: RunTable) -> Vocabulary:
+    """The names that the runs of a study answer to."""
+    methods = dict.fromkeys(name for names in runs.table["methods"] for name in names)
+    labels = dict.fromkeys(map(str, runs.table["label"]))
+    options = {axis: list(options) for axis, options in runs.axes.items()}
+    options |= {setting: runs.order(setting) for setting in runs.settings}
+    return Vocabulary(options, [*methods, *(label for label in labels if label not in methods)])
+
+
+def _claim(text: str, vocabulary: Vocabulary, runs: RunTable) -> Claim:
+    try:
+        hypothesis = parse(text, vocabulary)
+    except HypothesisError as error:
+        return not_testable(text, text, "-", str(error))
+    contrast, measure, smallest = _tested(hypothesis, restricted(runs, hypothesis.where))
+    if not contrast.blocks:
+        alike = "no finished runs differ in this alone"
+        reason = alike if hypothesis.first.setting else "one of the methods has no finished run"
+        return not_testable(text, text, measure, reason)
+    return Claim(
+        name=text,
+        text=text,
+        measure=measure,
+        smallest=smallest,
+        effect=contrast.effect,
+        p=contrast.p,
+        runs=contrast.runs,
+        claims_nothing=hypothesis.form == "matches",
+    )
+
+
+def _tested(hypothesis: Hypothesis, runs: RunTable) -> tuple[Contrast, str, float]:
+    """The contrast that is positive where the hypothesis holds, what it measures, its smallest effect."""
+    first, second = hypothesis.first, hypothesis.second
+    if hypothesis.third is not None:
+        reference = [o for o in runs.order(first.setting) if o not in first.options][:1]
+        arms = {"without": reference, "with": first.options}
+        levels = {"third": hypothesis.third.options, "second": second.options}
+        column, measure = _measure(hypothesis)
+        smallest = SMALLEST_RISK if column == "healthy" else SMALLEST_SUCCESS
+        if not reference:
+            return NOTHING_ALIKE, measure, smallest
+        contrast = difference_of_differences(runs, first.setting, arms, second.setting, levels, column)
+        return contrast, f"gain in {measure} over {reference[0]}", smallest
+    if not first.setting:
+        runs = _of_methods(runs, first.name, second.name)
+    setting = first.setting or "method"
+    arms = {"second": second.options, "first": first.options}
+    if hypothesis.form == "collapses before":
+        earlier = collapse_contrast(runs, setting, {"first": first.options, "second": second.options})
+        measure = "steps until collapse (restricted mean), second minus first"
+        return earlier, measure, SMALLEST_RISK * earlier.horizon
+    if hypothesis.form.startswith("collapses"):
+        less = hypothesis.form == "collapses less than"
+        ordered = arms if less else dict(reversed(arms.items()))
+        return difference(runs, setting, ordered, "healthy"), "share of runs that collapsed", SMALLEST_RISK
+    column, measure = _measure(hypothesis)
+    smallest = SMALLEST_RISK if column == "healthy" else SMALLEST_SUCCESS
+    return difference(runs, setting, arms, column), measure, smallest
+
+
+def _measure(hypothesis: Hypothesis) -> tuple[str, str]:
+    measure = MEASURES[hypothesis.metric]
+    if hypothesis.unit is None:
+        return hypothesis.metric, measure
+    return f"{hypothesis.metric}_{hypothesis.unit}", f"{measure} at equal {hypothesis.unit}s"
+
+
+def _of_methods(runs: RunTable, *names: str) -> RunTable:
+    """Only the runs of these methods, with the method as their one setting."""
+    table = runs.table.copy()
+    table["method"] = [
+        next((name for name in names if name in methods or name == label), "")
+        for methods, label in zip(table["methods"], table["label"], strict=True)
+    ]
+    return replace(runs, table=table[table["method"] != ""], settings=("method",))
+
+
+def _subject(name: str, vocabulary: Vocabulary) -> Subject:
+    """`cispo`, `cispo(hi=4)`, `is_clipping=cispo`, or a method. A name without parameters is all variants."""
+    setting, equals, option = name.partition("=")
+    settings: Mapping[str, Sequence[str]] = vocabulary.options
+    if equals and "(" not in setting:
+        if setting not in settings:
+            raise HypothesisError(_unknown("setting", setting, settings))
+        settings, wanted = {setting: settings[setting]}, option
+    else:
+        wanted = name
+    found = {}
+    for setting, options in settings.items():
+        exact = tuple(o for o in options if o == wanted)
+        named = exact or tuple(o for o in options if o.partition("(")[0] == wanted)
+        if named:
+            found[setting] = named
+    if len(found) > 1:
+        written = " or ".join(f"{setting}={wanted}" for setting in found)
+        raise HypothesisError(f"{name!r} is an option of several axes; write {written}")
+    if found:
+        ((setting, options),) = found.items()
+        return Subject(name, setting, tuple(options))
+    if name in vocabulary.methods:
+        return Subject(name, "", (name,))
+    known = [o for options in settings.values() for o in options] + list(vocabulary.methods)
+    raise HypothesisError(_unknown("option or method", wanted, known))
+
+
+def _where(text: str | None, vocabulary: Vocabulary) -> dict[str, tuple[str, ...]]:
+    where: dict[str, tuple[str, ...]] = {}
+    for part in re.split(r"\s+and\s+", text) if text else ():
+        if "=" not in part:
+            raise HypothesisError(f"behind `where` stands SETTING=OPTION, not {part!r}")
+        subject = _subject(part.strip(), vocabulary)
+        where[subject.setting] = subject.options
+    return where
+
+
+def _kind(subject: Subject) -> str:
+    return f"an option of {subject.setting}" if subject.setting else "a method"
+
+
+def _unknown(what: str, name: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    names = list(dict.fromkeys(map(str, known)))
+    near = difflib.get_close_matches(name, names, 1)
+    suggestion = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown {what} {name!r}{suggestion} (there are: {', '.join(names[:30]) or 'none'})"

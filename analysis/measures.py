@@ -1,0 +1,210 @@
+"""What runs are compared by: success at the end and on the way, collapse and when, at equal budgets.
+
+Budgets can be counted in steps, episodes, updates or response tokens: a method that rolls out three times as
+many episodes a step is compared at as many steps and at as many episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.factors import differing
+from analysis.results import BAD_ENDS
+from analysis.study import Study, Trial
+
+Floats = NDArray[np.float64]
+
+UNITS: Mapping[str, str | None] = {
+    "step": None,
+    "episode": "rollout/episodes",
+    "update": "train/updates",
+    "token": "rollout/tokens",
+}
+"""Units of a budget, with the metric that adds up to it (all episodes rolled out, filtered ones too)."""
+
+FINAL_SHARE = 0.2
+"""The part of a budget, at its end, over which success at a budget is averaged."""
+
+MEASURES = {
+    "final": "final success",
+    "area": "area under the curve",
+    "healthy": "share that did not collapse",
+    "good": "share that was stable and learned",
+}
+"""Columns of a run table that effects are estimated for, and what they are called."""
+
+SURROUNDINGS = ("env", "model", "cloning")
+"""Settings that are surroundings, not choices under study: runs are matched on them, never compared."""
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """A row per trial that has records, indexed by its id.
+
+    table: columns `settings`, and env, cell, label, methods, block (environment, clone, seed), status, result
+    (whether it has one), collapsed, final, area, healthy, good (floats, NaN without a result), time (the step
+    of its collapse, else the last one seen), event (whether it collapsed there), and per unit `area_<unit>`
+    and `final_<unit>` at the largest budget all runs of the environment had, NaN where it was not counted.
+    settings: the settings in which cells differ and that are not surroundings, axes first. excluded: failed
+    trials, and those that recorded nothing, by id with their status.
+    """
+
+    table: pd.DataFrame
+    settings: tuple[str, ...]
+    axes: Mapping[str, tuple[str, ...]]
+    excluded: Mapping[str, str]
+    budgets: Mapping[tuple[str, str], float]
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """The rows of trials that have a result."""
+        return self.table[self.table["result"]]
+
+    def order(self, setting: str) -> list[str]:
+        """The options of a setting in the order of the plan, others after them; none where it is constant."""
+        if setting not in self.settings:
+            return []
+        present = list(dict.fromkeys(map(str, self.table[setting])))
+        planned = [option for option in self.axes.get(setting, ()) if option in present]
+        return [*planned, *(option for option in present if option not in planned)]
+
+
+def run_table(study: Study) -> RunTable:
+    """The runs of a study as the numbers that statistics are made of."""
+    seen = [trial for trial in study.trials if trial.status != "failed" and _recorded(trial)]
+    kept = {trial.id for trial in seen}
+    excluded = {trial.id: trial.status for trial in study.trials if trial.id not in kept}
+    varying = differing({trial.cell: trial.config or trial.options for trial in seen})
+    settings = _settings(varying, study)
+    rows = []
+    for trial in seen:
+        verdict, result = trial.verdict, trial.has_result
+        bad = trial.status in BAD_ENDS
+        steps, success = success_by(trial, "step")
+        rows.append(
+            {
+                **{name: varying.at[trial.cell, name] for name in settings},
+                "env": trial.env,
+                "cell": trial.cell,
+                "label": trial.label,
+                "methods": trial.methods,
+                "block": block_of(trial),
+                "status": trial.status,
+                "result": result,
+                "collapsed": bad,
+                "final": verdict.final if result else None,
+                "area": mean_success(steps, _carried(trial, success), _planned(trial)) if result else None,
+                "healthy": float(not bad) if result else None,
+                "good": float(trial.status == "stable" and verdict.learned is True) if result else None,
+                "time": float(verdict.onset if bad and verdict.onset is not None else _last_step(trial)),
+                "event": bad,
+            }
+        )
+    table = pd.DataFrame(rows, index=pd.Index([trial.id for trial in seen], name="trial"))
+    if table.empty:
+        return RunTable(pd.DataFrame(columns=_COLUMNS), (), study.axes, excluded, {})
+    table = table.astype(dict.fromkeys(MEASURES, float))
+    budgets = _add_budgets(table, [trial for trial in seen if trial.has_result])
+    return RunTable(table, settings, study.axes, excluded, budgets)
+
+
+_COLUMNS = (
+    *("env", "cell", "label", "methods", "block", "status", "result", "collapsed"),
+    *MEASURES,
+    *("time", "event"),
+)
+
+
+def block_of(trial: Trial) -> str:
+    """What a trial shares with its partners in other cells: environment, clone, seed."""
+    cloning = trial.config.get("cloning")
+    clone = cloning.get("clone_seed", 0) if isinstance(cloning, dict) else 0
+    return f"{trial.env}, clone {clone}, seed {trial.seed}"
+
+
+def success_by(trial: Trial, unit: str) -> tuple[Floats, Floats]:
+    """Evaluated success over a budget: (evaluations,) amounts used before each, and success; both increasing
+    in steps. Empty where there is no evaluation, or where the unit was not counted.
+    """
+    curve = trial.evaluations.get("eval/success")
+    if curve is None:
+        return np.zeros(0), np.zeros(0)
+    curve = curve[np.isfinite(curve)]
+    steps = curve.index.to_numpy(dtype=float)
+    metric = UNITS[unit]
+    if metric is None:
+        return steps, curve.to_numpy(dtype=float)
+    if metric not in trial.train or trial.train[metric].isna().any():
+        return np.zeros(0), np.zeros(0)
+    used = np.append(0.0, np.cumsum(trial.train[metric].to_numpy(dtype=float)))
+    ends = np.append(0, trial.train.index.to_numpy())
+    return used[np.searchsorted(ends, steps, side="right") - 1], curve.to_numpy(dtype=float)
+
+
+def mean_success(used: Floats, success: Floats, budget: float, *, since: float = 0.0) -> float:
+    """The mean of success between two budgets, linear between evaluations, the last value carried on."""
+    if not len(used) or budget <= since:
+        return float("nan")
+    points = np.unique(np.concatenate([[since, budget], used[(used > since) & (used < budget)]]))
+    heights = np.interp(points, used, success)
+    return float(np.trapezoid(heights, points) / (budget - since))
+
+
+def _add_budgets(table: pd.DataFrame, trials: Sequence[Trial]) -> dict[tuple[str, str], float]:
+    """Add area and final success at equal budgets; returns the budgets by environment and unit."""
+    budgets: dict[tuple[str, str], float] = {}
+    for unit in UNITS:
+        curves = {trial.id: success_by(trial, unit) for trial in trials}
+        for env in dict.fromkeys(trial.env for trial in trials):
+            mine = [trial for trial in trials if trial.env == env and len(curves[trial.id][0])]
+            # A run that was stopped at its collapse goes on at its last level: it limits nobody.
+            limits = [trial for trial in mine if not trial.verdict.carried] or mine
+            if limits:
+                budgets[env, unit] = min(float(curves[trial.id][0][-1]) for trial in limits)
+        for name in ("area", "final"):
+            values = {}
+            for trial in trials:
+                used, success = curves[trial.id]
+                budget = budgets.get((trial.env, unit), 0.0)
+                since = (1 - FINAL_SHARE) * budget if name == "final" else 0.0
+                values[trial.id] = mean_success(used, _carried(trial, success), budget, since=since)
+            table[f"{name}_{unit}"] = pd.Series(values, dtype=float).reindex(table.index)
+    return budgets
+
+
+def _carried(trial: Trial, success: Floats) -> Floats:
+    """What a run stopped at its collapse goes on with is its last trailing mean, not its last evaluation."""
+    if len(success) and trial.verdict.carried and trial.verdict.final is not None:
+        success = success.copy()
+        success[-1] = trial.verdict.final
+    return success
+
+
+def _settings(varying: pd.DataFrame, study: Study) -> tuple[str, ...]:
+    """Axes first; of other settings that divide the cells alike (keys swept together) only the first."""
+    names = [str(name) for name in varying.columns if str(name).split(".")[0] not in SURROUNDINGS]
+    chosen = [name for name in study.axes if name in names]
+    divisions = [tuple(varying.groupby(name, sort=False).ngroup()) for name in chosen]
+    for name in names:
+        division = tuple(varying.groupby(name, sort=False).ngroup())
+        if name not in chosen and division not in divisions:
+            chosen.append(name)
+            divisions.append(division)
+    return tuple(chosen)
+
+
+def _recorded(trial: Trial) -> bool:
+    return not trial.evaluations.empty or not trial.train.empty
+
+
+def _planned(trial: Trial) -> float:
+    return float(max(trial.outcome.steps if trial.outcome else 0, _last_step(trial)))
+
+
+def _last_step(trial: Trial) -> int:
+    return max(int(frame.index.max()) for frame in (trial.train, trial.evaluations) if len(frame))
