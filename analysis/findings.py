@@ -16,7 +16,7 @@ from analysis.arms import (
     difference_of_differences,
     options_named,
 )
-from analysis.measures import RunTable
+from analysis.measures import LEARNING_RATE, RunTable
 from analysis.precursors import DIAGNOSTICS, RunPanel, Separation
 from analysis.resampling import Interval, seed_interval
 from analysis.significance import block_p_value
@@ -38,7 +38,6 @@ LEAST_VARIATION = 0.1
 CLEARED = 0.1
 """A mask removes collapse where the upper bound of the risk left is below this."""
 MARGIN_RISK = 0.2
-LEARNING_RATE = "trainer.learning_rate"
 
 
 def judge_findings(runs: RunTable, trials: Sequence[Trial]) -> list[Claim]:

@@ -1,4 +1,4 @@
-"""Hypotheses a grid declares, in a few fixed forms: read when it is planned, tested when it is reported.
+"""Hypotheses a grid declares, in a few fixed forms: the grammar, without the tests (`analysis.declared`).
 
     A beats B [in METRIC]                A, B: two options of an axis, or two methods
     A matches B [in METRIC]              they differ by less than the smallest effect of interest
@@ -15,19 +15,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, cast
-
-from analysis.arms import (
-    NOTHING_ALIKE,
-    Contrast,
-    collapse_contrast,
-    difference,
-    difference_of_differences,
-    restricted,
-)
-from analysis.measures import MEASURES, RunTable
-from analysis.verdicts import SMALLEST_RISK, SMALLEST_SUCCESS, Claim, judged, not_testable
 
 Form = Literal["beats", "matches", "collapses before", "collapses more than", "collapses less than", "helps"]
 
@@ -123,93 +112,6 @@ def parse(text: str, vocabulary: Vocabulary) -> Hypothesis:
     return Hypothesis(text, form, first, second, third, metric, unit, _where(found["where"], vocabulary))
 
 
-def judge_hypotheses(texts: Sequence[str], runs: RunTable) -> list[Claim]:
-    """The verdicts on hypotheses; they are one family: p-values are corrected for their number.
-
-    Those that name what the study's runs do not have are not testable.
-    """
-    vocabulary = vocabulary_of(runs)
-    return judged([_claim(text, vocabulary, runs) for text in texts])
-
-
-def vocabulary_of(runs: RunTable) -> Vocabulary:
-    """The names that the runs of a study answer to."""
-    methods = dict.fromkeys(name for names in runs.table["methods"] for name in names)
-    labels = dict.fromkeys(map(str, runs.table["label"]))
-    options = {axis: list(options) for axis, options in runs.axes.items()}
-    options |= {setting: runs.order(setting) for setting in runs.settings}
-    return Vocabulary(options, [*methods, *(label for label in labels if label not in methods)])
-
-
-def _claim(text: str, vocabulary: Vocabulary, runs: RunTable) -> Claim:
-    try:
-        hypothesis = parse(text, vocabulary)
-    except HypothesisError as error:
-        return not_testable(text, text, "-", str(error))
-    contrast, measure, smallest = _tested(hypothesis, restricted(runs, hypothesis.where))
-    if not contrast.blocks:
-        alike = "no finished runs differ in this alone"
-        reason = alike if hypothesis.first.setting else "one of the methods has no finished run"
-        return not_testable(text, text, measure, reason)
-    return Claim(
-        name=text,
-        text=text,
-        measure=measure,
-        smallest=smallest,
-        effect=contrast.effect,
-        p=contrast.p,
-        runs=contrast.runs,
-        claims_nothing=hypothesis.form == "matches",
-    )
-
-
-def _tested(hypothesis: Hypothesis, runs: RunTable) -> tuple[Contrast, str, float]:
-    """The contrast that is positive where the hypothesis holds, what it measures, its smallest effect."""
-    first, second = hypothesis.first, hypothesis.second
-    if hypothesis.third is not None:
-        reference = [o for o in runs.order(first.setting) if o not in first.options][:1]
-        arms = {"without": reference, "with": first.options}
-        levels = {"third": hypothesis.third.options, "second": second.options}
-        column, measure = _measure(hypothesis)
-        smallest = SMALLEST_RISK if column == "healthy" else SMALLEST_SUCCESS
-        if not reference:
-            return NOTHING_ALIKE, measure, smallest
-        contrast = difference_of_differences(runs, first.setting, arms, second.setting, levels, column)
-        return contrast, f"gain in {measure} over {reference[0]}", smallest
-    if not first.setting:
-        runs = _of_methods(runs, first.name, second.name)
-    setting = first.setting or "method"
-    arms = {"second": second.options, "first": first.options}
-    if hypothesis.form == "collapses before":
-        earlier = collapse_contrast(runs, setting, {"first": first.options, "second": second.options})
-        measure = "steps until collapse (restricted mean), second minus first"
-        return earlier, measure, SMALLEST_RISK * earlier.horizon
-    if hypothesis.form.startswith("collapses"):
-        less = hypothesis.form == "collapses less than"
-        ordered = arms if less else dict(reversed(arms.items()))
-        return difference(runs, setting, ordered, "healthy"), "share of runs that collapsed", SMALLEST_RISK
-    column, measure = _measure(hypothesis)
-    smallest = SMALLEST_RISK if column == "healthy" else SMALLEST_SUCCESS
-    return difference(runs, setting, arms, column), measure, smallest
-
-
-def _measure(hypothesis: Hypothesis) -> tuple[str, str]:
-    measure = MEASURES[hypothesis.metric]
-    if hypothesis.unit is None:
-        return hypothesis.metric, measure
-    return f"{hypothesis.metric}_{hypothesis.unit}", f"{measure} at equal {hypothesis.unit}s"
-
-
-def _of_methods(runs: RunTable, *names: str) -> RunTable:
-    """Only the runs of these methods, with the method as their one setting."""
-    table = runs.table.copy()
-    table["method"] = [
-        next((name for name in names if name in methods or name == label), "")
-        for methods, label in zip(table["methods"], table["label"], strict=True)
-    ]
-    return replace(runs, table=table[table["method"] != ""], settings=("method",))
-
-
 def _subject(name: str, vocabulary: Vocabulary) -> Subject:
     """`cispo`, `cispo(hi=4)`, `is_clipping=cispo`, or a method. A name without parameters is all variants."""
     setting, equals, option = name.partition("=")
@@ -223,7 +125,7 @@ def _subject(name: str, vocabulary: Vocabulary) -> Subject:
     found = {}
     for setting, options in settings.items():
         exact = tuple(o for o in options if o == wanted)
-        named = exact or tuple(o for o in options if o.partition("(")[0] == wanted)
+        named = exact or tuple(o for o in options if o.partition("(")[0] == wanted or _equal(o, wanted))
         if named:
             found[setting] = named
     if len(found) > 1:
@@ -246,6 +148,14 @@ def _where(text: str | None, vocabulary: Vocabulary) -> dict[str, tuple[str, ...
         subject = _subject(part.strip(), vocabulary)
         where[subject.setting] = subject.options
     return where
+
+
+def _equal(option: str, wanted: str) -> bool:
+    """Whether both are the same number: 3e-4 and 0.0003."""
+    try:
+        return float(option) == float(wanted)
+    except ValueError:
+        return False
 
 
 def _kind(subject: Subject) -> str:

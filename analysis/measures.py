@@ -38,6 +38,8 @@ MEASURES = {
 }
 """Columns of a run table that effects are estimated for, and what they are called."""
 
+LEARNING_RATE = "trainer.learning_rate"
+
 SURROUNDINGS = ("env", "model", "cloning")
 """Settings that are surroundings, not choices under study: runs are matched on them, never compared."""
 
@@ -79,7 +81,7 @@ def run_table(study: Study) -> RunTable:
     seen = [trial for trial in study.trials if trial.status != "failed" and _recorded(trial)]
     kept = {trial.id for trial in seen}
     excluded = {trial.id: trial.status for trial in study.trials if trial.id not in kept}
-    varying = differing({trial.cell: trial.config or trial.options for trial in seen})
+    varying = _planned_labels(differing({trial.cell: trial.config or trial.options for trial in seen}), seen)
     settings = _settings(varying, study)
     rows = []
     for trial in seen:
@@ -122,8 +124,7 @@ _COLUMNS = (
 
 def block_of(trial: Trial) -> str:
     """What a trial shares with its partners in other cells: environment, clone, seed."""
-    cloning = trial.config.get("cloning")
-    clone = cloning.get("clone_seed", 0) if isinstance(cloning, dict) else 0
+    clone = 0 if trial.clone_seed is None else trial.clone_seed
     return f"{trial.env}, clone {clone}, seed {trial.seed}"
 
 
@@ -185,9 +186,24 @@ def _carried(trial: Trial, success: Floats) -> Floats:
     return success
 
 
+def _planned_labels(varying: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
+    """Options called as the plan calls them, wherever that tells them apart as well."""
+    options = {trial.cell: trial.options for trial in trials}
+    for name in varying.columns:
+        labels = [options[cell].get(str(name)) for cell in varying.index]
+        pairs = set(zip(varying[name], labels, strict=True))
+        if None not in labels and len({label for _, label in pairs}) == len(pairs):
+            varying[name] = labels
+    return varying
+
+
 def _settings(varying: pd.DataFrame, study: Study) -> tuple[str, ...]:
-    """Axes first; of other settings that divide the cells alike (keys swept together) only the first."""
+    """Axes first; of other settings that divide the cells alike (keys swept together) only the first.
+
+    The learning rate counts as the first of those: margins are told in it.
+    """
     names = [str(name) for name in varying.columns if str(name).split(".")[0] not in SURROUNDINGS]
+    names.sort(key=lambda name: name != LEARNING_RATE)
     chosen = [name for name in study.axes if name in names]
     divisions = [tuple(varying.groupby(name, sort=False).ngroup()) for name in chosen]
     for name in names:

@@ -134,6 +134,7 @@ class Study:
     """A study: `trials` as its last plan names and orders them; `others` merely lie in its folder.
 
     seeds_until: how wide a cell's interval may be until it gets another seed; None where seeds are fixed.
+    hypotheses: those its grid declared, as written.
     """
 
     folder: Path
@@ -145,6 +146,7 @@ class Study:
     others: tuple[Trial, ...]
     problems: tuple[str, ...] = ()
     seeds_until: float | None = None
+    hypotheses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def load_study(folder: Path) -> Study:
     if not planned:
         trials, others = others, []
         problems = [*problems, "plan.json names no trials: every trial in the folder is counted"]
+    declared = plan.get("hypotheses")
     axes = plan.get("axes") if isinstance(plan.get("axes"), dict) else {}
     seeds = plan.get("seeds")
     until = seeds.get("until") if isinstance(seeds, dict) else None
@@ -187,6 +190,7 @@ def load_study(folder: Path) -> Study:
         trials=tuple(trials),
         others=tuple(others),
         problems=tuple(problems),
+        hypotheses=tuple(map(str, declared)) if isinstance(declared, list) else (),
         seeds_until=number(until.get("ci_width")) if isinstance(until, dict) else None,
     )
 

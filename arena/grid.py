@@ -240,6 +240,8 @@ class Grid(Strict):
     """The most it may cost."""
     collapse: dict[str, Any] = {}
     """When training counts as collapsed, and whether that stops the trial: {stop: true}."""
+    hypotheses: list[str] = []
+    """What the grid expects, tested in its report: "cispo collapses before sequence", "gigpo beats grpo"."""
 
     @field_validator("seeds", mode="before")
     @classmethod

@@ -132,7 +132,8 @@ class Study:
     the cells can show. profile: the resolved name; frozen for later runs by being in `plan.json`. handling:
     how trials are treated that take too long or fail.
     over_budget: each way in which the plan exceeds its budget, as a sentence; empty when it does not.
-    replication: when cells get more seeds than they have here; None for never.
+    replication: when cells get more seeds than they have here; None for never. hypotheses: what the grid
+    expects, in the forms of `analysis.hypotheses`.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Study:
     estimable: Estimable = NOTHING_VARIES
     handling: Handling = USUAL
     replication: Replication | None = None
+    hypotheses: tuple[str, ...] = ()
 
     @property
     def studies(self) -> Path:
@@ -171,6 +173,7 @@ class Study:
             "estimable": self.estimable.document(),
             "profile": self.profile,
             **self._seeds(),
+            **({"hypotheses": list(self.hypotheses)} if self.hypotheses else {}),
             "trials": _trial_documents(self.trials),
         }
 

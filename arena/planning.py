@@ -16,6 +16,7 @@ from arena.clones import clone_id
 from arena.configuration import Composer, resolve_profile, visible_gpus
 from arena.estimability import estimable
 from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
+from arena.expectations import unreadable_hypotheses
 from arena.grid import AdaptiveSeeds, Grid
 from arena.grid_file import GridFile, read_grid
 from arena.identity import TrialConfig, trial_id
@@ -46,6 +47,10 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
     folder = studies / file.grid.name
     profile = _profile(file, folder, catalogue)
     cells, wrong = make_cells(file, catalogue, Composer(catalogue), profile)
+    axes = _axes(cells)
+    if not file.mistakes and not wrong:
+        methods = dict.fromkeys(name for cell in cells for name in (*cell.methods, cell.label))
+        wrong = unreadable_hypotheses(file, axes, list(methods))
     if file.mistakes or wrong:
         raise MistakesError([*file.mistakes, *wrong])
     budget = Budget(**file.grid.budget.model_dump())
@@ -56,7 +61,7 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         grid=grid,
         text=file.source.text,
         assignments=tuple(assignments),
-        axes=_axes(cells),
+        axes=axes,
         design=file.grid.design.label if file.has_product else "points",
         estimable=_estimable(cells),
         profile=profile,
@@ -65,6 +70,7 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         estimate=NO_ESTIMATE,
         handling=_handling(file.grid),
         replication=_replication(file),
+        hypotheses=tuple(file.grid.hypotheses),
     )
     study = grown(study)
     estimate = _estimate(study, cells)

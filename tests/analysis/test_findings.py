@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from analysis.declared import judge_hypotheses
 from analysis.factorial import fit_factorial
 from analysis.findings import judge_findings, risk_bound, stability_margins
-from analysis.hypotheses import judge_hypotheses
 from analysis.measures import RunTable
 from analysis.simulation import AXES, World, simulate
 from analysis.verdicts import Claim, judged

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.arms import collapse_contrast, difference
-from analysis.hypotheses import HypothesisError, Vocabulary, judge_hypotheses, parse
+from analysis.declared import judge_hypotheses
+from analysis.hypotheses import HypothesisError, Vocabulary, parse
 from analysis.simulation import World, simulate
 
 NAMES = Vocabulary(
@@ -46,6 +47,9 @@ def test_a_name_without_parameters_means_all_variants() -> None:
     found = parse("sequence beats cispo where advantage=gigpo and trainer.learning_rate=0.0003", NAMES)
     assert found.second.options == ("cispo",)  # the option itself is there: its variants are others
     assert found.where == {"advantage": ("gigpo",), "trainer.learning_rate": ("0.0003",)}
+    assert parse("trainer.learning_rate=6e-4 beats trainer.learning_rate=3e-4", NAMES).first.options == (
+        "0.0006",
+    )
     only_variants = Vocabulary({"is_clipping": ["token", "cispo(hi=4)", "cispo(hi=2)"]})
     assert parse("cispo beats token", only_variants).first.options == ("cispo(hi=4)", "cispo(hi=2)")
 

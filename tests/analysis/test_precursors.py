@@ -31,7 +31,7 @@ def run(
         id=f"run-{seed}-{values[0]}-{onset}",
         env="sokoban",
         seed=seed,
-        config={},
+        clone_seed=0,
         status=status or ("collapsed" if onset else "stable"),
         has_result=True,
         train=pd.DataFrame({metric: values}, index=steps, dtype=float),

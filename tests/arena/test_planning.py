@@ -584,6 +584,20 @@ def test_the_document_is_what_the_contract_says(plan: Plan) -> None:
     }
 
 
+def test_hypotheses_are_checked_against_the_grid_and_kept_in_the_plan(plan: Plan) -> None:
+    texts = ["cispo collapses before sequence", "trainer.learning_rate=6e-4 beats trainer.learning_rate=3e-4"]
+    axes = {"is_clipping": ["cispo", "sequence"]}
+    swept = {"trainer.learning_rate": [3e-4, 6e-4]}
+    study = plan(axes=axes, sweep=swept, hypotheses=texts)
+    assert study.document()["hypotheses"] == texts
+    with pytest.raises(MistakesError) as error:
+        plan(axes=axes, hypotheses=["cispo beats sequnce", "cispo is fine", "cispo beats sequence"])
+    first, second = map(str, error.value.mistakes)
+    assert "g.yaml:" in first
+    assert "hypotheses.0: unknown option or method 'sequnce'; did you mean 'sequence'?" in first
+    assert "hypotheses.1: not one of the forms: A beats B [in METRIC]" in second
+
+
 def test_trials_share_a_clone_unless_what_it_is_made_of_differs(plan: Plan) -> None:
     study = plan(methods=["GRPO", "SAMPO"], seeds=2, sweep={"trainer.steps": [1, 2]})
     assert len({trial.clone for trial in study.trials}) == 1

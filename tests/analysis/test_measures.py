@@ -1,0 +1,98 @@
+"""Measures of runs: areas, budgets, what a stopped run goes on with, which settings count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.collapse import CollapseRule
+from analysis.measures import mean_success, run_table, success_by
+from analysis.study import load_study
+
+New = Callable[..., Any]
+
+
+def test_means_of_a_curve_by_hand() -> None:
+    used, success = np.array([0.0, 10.0, 30.0]), np.array([0.2, 0.4, 0.6])
+    assert mean_success(used, success, 10) == pytest.approx(0.3)
+    assert mean_success(used, success, 30) == pytest.approx((10 * 0.3 + 20 * 0.5) / 30)
+    assert mean_success(used, success, 50) == pytest.approx((10 * 0.3 + 20 * 0.5 + 20 * 0.6) / 50)
+    assert mean_success(used, success, 30, since=20) == pytest.approx(0.55)
+    assert np.isnan(mean_success(used[:0], success[:0], 30))
+
+
+def test_budgets_are_what_every_run_had(new_study: New, methods: tuple[Any, ...]) -> None:
+    """Rows with twice the episodes a step reach the others' budget at half their steps."""
+    builder = new_study()
+    rows = builder._rows(methods[0], 30, np.random.default_rng(0))
+    for method, episodes in ((methods[0], 100), (methods[2], 200)):
+        counted = [{**row, "rollout/episodes": episodes} if row["kind"] == "train" else row for row in rows]
+        builder.trial(method, 0, rows=counted)
+    runs = run_table(load_study(builder.plan()))
+    assert runs.budgets["sokoban", "episode"] == 3000
+    assert runs.budgets["sokoban", "update"] == 30 * 16
+    assert ("sokoban", "token") not in runs.budgets
+    one, two = runs.table["final_episode"], runs.table["final_step"]
+    assert one.iloc[0] == pytest.approx(two.iloc[0])
+    curve = {row["step"]: row["eval/success"] for row in rows if row["kind"] == "eval"}
+    # Steps 12 to 15 of a run that uses 200 a step: evaluations at 12 and 14, and half the way to 16.
+    half = (curve[14] + curve[16]) / 2
+    expected = ((curve[12] + curve[14]) + (curve[14] + half) / 2) / 3
+    assert one.iloc[1] == pytest.approx(expected)
+    assert runs.table["final_token"].isna().all()
+
+
+def test_a_run_stopped_at_its_collapse_goes_on_at_its_last_mean(
+    new_study: New, methods: tuple[Any, ...]
+) -> None:
+    builder = new_study()
+    builder.trial(methods[1], 0, rule=CollapseRule(stop=True))
+    builder.trial(methods[2], 0)
+    runs = run_table(load_study(builder.plan()))
+    stopped = runs.table[runs.table["event"]].iloc[0]
+    study = load_study(builder.folder)
+    trial = next(t for t in study.trials if t.status == "collapsed")
+    steps, _ = success_by(trial, "step")
+    assert stopped["final_step"] == pytest.approx(trial.verdict.final)
+    assert steps[-1] < 30
+    assert (stopped["time"], runs.budgets["sokoban", "step"]) == (trial.verdict.onset, 30)
+    assert stopped["area"] < runs.table["area"].max()
+
+
+def test_what_is_no_run_and_what_is_censored(new_study: New, methods: tuple[Any, ...]) -> None:
+    builder = new_study()
+    builder.trial(methods[0], 0)
+    builder.trial(methods[0], 1, outcome={"outcome": "failed"})
+    builder.trial(methods[0], 2, outcome={"outcome": "interrupted"}, until=12)
+    builder.entry(methods[0], 3)
+    runs = run_table(load_study(builder.plan()))
+    assert sorted(runs.excluded.values()) == ["failed", "missing"]
+    assert len(runs.results) == 1
+    cut = runs.table[runs.table["status"] == "interrupted"].iloc[0]
+    assert (cut["time"], cut["event"]) == (12, False)
+    assert np.isnan(cut["final"])
+
+
+def test_keys_swept_together_are_one_setting(new_study: New, methods: tuple[Any, ...]) -> None:
+    builder = new_study()
+    for seed in range(2):
+        for k, (rate, epochs) in enumerate(((3e-4, 1), (6e-4, 4))):
+            trainer = {"steps": 30, "learning_rate": rate, "epochs": epochs}
+            method = replace(methods[0], label=f"GRPO {k}")
+            builder.trial(method, seed, trainer=trainer)
+    runs = run_table(load_study(builder.plan()))
+    assert runs.settings == ("trainer.learning_rate",)
+    assert runs.order("trainer.learning_rate") == ["0.0003", "0.0006"]
+    assert runs.order("advantage") == []
+
+
+def test_an_empty_study_has_an_empty_table(new_study: New, methods: tuple[Any, ...]) -> None:
+    builder = new_study()
+    builder.entry(methods[0], 0)
+    runs = run_table(load_study(builder.plan()))
+    assert runs.table.empty
+    assert runs.settings == ()
