@@ -15,6 +15,7 @@ import numpy as np
 
 from envs.demonstrations import draw
 from envs.pool import EpisodeBook
+from envs.sokoban import drawing
 from envs.sokoban.board import (
     ACTION_INDEX,
     ACTIONS,
@@ -33,8 +34,10 @@ from envs.sokoban.board import (
     move,
 )
 from envs.sokoban.config import SokobanConfig
-from envs.sokoban.expert import THOUGHT_WORDS, Planner, play_demonstrations
-from envs.sokoban.levels import GENERATOR, boards_in, levels
+from envs.sokoban.expert import Planner, make_planner, play_demonstrations
+from envs.sokoban.levels import boards_in, data_id, levels
+from envs.sokoban.search_planner import SearchPlanner
+from envs.sokoban.wording import THOUGHT_WORDS
 from envs.text_env import Demonstration, EnvPool, Info, Inventory, Observation, Outcome, Split, TextEnv
 
 _LEGEND = ", ".join(
@@ -93,6 +96,14 @@ class SokobanEnv(TextEnv):
         self._over = success or truncated
         observation, info = self._observe(boards, success=success)
         return observation, _rewards(config)[change, success], success, truncated, info
+
+    def render(self, *, colors: bool = False) -> str | None:
+        """The board as people draw it; see `TextEnv.render`."""
+        return None if self.boards is None else drawing.lines(self.boards, self.config.size, colors=colors)
+
+    def render_png(self) -> bytes | None:
+        """A picture of the board; see `TextEnv.render_png`."""
+        return None if self.boards is None else drawing.png(self.boards, self.config.size)
 
     def _observe(self, boards: Boards, *, success: bool) -> tuple[str, Info]:
         text = _writer(self.config)(boards)[0]
@@ -163,10 +174,10 @@ class SokobanExpert:
         first = np.array([ACTION_INDEX[action]])
         return planner.thoughts(np.array([env.level]), planner.states(boards), first)[0]
 
-    def _look(self, env: SokobanEnv) -> tuple[Planner, Boards]:
+    def _look(self, env: SokobanEnv) -> tuple[Planner | SearchPlanner, Boards]:
         if env.boards is None:
             raise ValueError("no episode is running: reset first")
-        return _planner(self._config, env.split), env.boards
+        return make_planner(self._config, env.split), env.boards
 
 
 class SokobanEnvironment:
@@ -175,12 +186,13 @@ class SokobanEnvironment:
     config_type = SokobanConfig
 
     def data_id(self, config: SokobanConfig) -> str:
-        """The level generator; its parameters are in the configuration."""
-        return GENERATOR
+        """The level generator, whose parameters are in the configuration, or a fingerprint of the files."""
+        return data_id(config)
 
     def problems(self, config: SokobanConfig) -> list[str]:
-        """Only that a small room has fewer levels than asked for."""
-        if (config.train_levels + config.eval_levels) * _PLENTY < boards_in(config):
+        """Files without levels of such a room, or a small room with fewer levels than asked for."""
+        wanted = config.train_levels + config.eval_levels
+        if config.levels_path is None and wanted * _PLENTY < boards_in(config):
             return []
         try:
             levels(config, "train")
@@ -190,7 +202,8 @@ class SokobanEnvironment:
 
     def inventory(self, config: SokobanConfig) -> Inventory:
         """It needs nothing."""
-        return Inventory(f"{config.train_levels:,} + {config.eval_levels:,} levels made from a seed")
+        where = "made from a seed" if config.levels_path is None else f"at most, from {config.levels_path}"
+        return Inventory(f"{config.train_levels:,} + {config.eval_levels:,} levels {where}")
 
     def task(self, config: SokobanConfig) -> str:
         """The rules and the symbols."""
@@ -227,11 +240,6 @@ class SokobanEnvironment:
 @lru_cache(maxsize=8)
 def _writer(config: SokobanConfig) -> BoardText:
     return BoardText(config.size, border=config.border)
-
-
-@lru_cache(maxsize=8)
-def _planner(config: SokobanConfig, split: Split) -> Planner:
-    return Planner(config, split)
 
 
 @lru_cache(maxsize=8)

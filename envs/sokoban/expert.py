@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +13,10 @@ from envs.prompts import write_response
 from envs.sokoban.board import ACTIONS, STAY, WALL, Boards, BoardText, Ints, move
 from envs.sokoban.config import SokobanConfig
 from envs.sokoban.levels import Levels, levels
-from envs.sokoban.search import UNSOLVABLE, Distances, state_space
+from envs.sokoban.search import UNSOLVABLE, Distances, is_small, state_space
+from envs.sokoban.search_planner import SearchPlanner
+from envs.sokoban.wording import PUSH, STUCK
 from envs.text_env import Demonstration, Observation, Split
-
-PUSH, STUCK = "push", "stuck"
-"""Words of a thought: the next move pushes a box; the solution is out of reach."""
-
-THOUGHT_WORDS = (*ACTIONS, PUSH, STUCK)
 
 _TABLE_ENTRIES = 2**22
 _TABLES = 4
@@ -102,9 +100,17 @@ class Planner:
         return space.pushes[actions, states] & free
 
 
+@lru_cache(maxsize=8)
+def make_planner(config: SokobanConfig, split: Split) -> Planner | SearchPlanner:
+    """The (cached) planner for a room of this size."""
+    if is_small(config.size, config.boxes):
+        return Planner(config, split)
+    return SearchPlanner(levels(config, split), config.size, config.thought_words)
+
+
 def play_demonstrations(config: SokobanConfig, draws: Draws, history: int) -> list[Demonstration]:
     """All turns of the drawn train episodes, in the order of episodes; many are played side by side."""
-    planner = Planner(config, "train")
+    planner = make_planner(config, "train")
     chosen = draws.seeds % len(planner.levels)
     turns: list[tuple[int, Demonstration]] = []
     for block in np.unique(chosen // planner.block).tolist():
@@ -115,7 +121,12 @@ def play_demonstrations(config: SokobanConfig, draws: Draws, history: int) -> li
 
 
 def _play_block(
-    config: SokobanConfig, planner: Planner, draws: Draws, episodes: Ints, level: Ints, history: int
+    config: SokobanConfig,
+    planner: Planner | SearchPlanner,
+    draws: Draws,
+    episodes: Ints,
+    level: Ints,
+    history: int,
 ) -> list[tuple[int, Demonstration]]:
     boards = planner.levels.boards.take(level)
     write = BoardText(config.size, border=config.border)

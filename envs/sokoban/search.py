@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import combinations
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,17 @@ from envs.sokoban.board import BOX, STAY, TARGET, WALL, Cells, Ints, neighbours
 
 Distances = NDArray[np.int16]
 
+MAX_STATES = 200_000
+"""Most states (player x box positions) of a room in which all of them are searched."""
+
 UNSOLVABLE = np.int16(32_000)
 """The distance of a state from which no sequence of moves reaches the solution."""
+
+
+def is_small(size: int, boxes: int) -> bool:
+    """Whether all states of a room are searched; single ones are solved otherwise (`solver.Maze`)."""
+    cells = size**2
+    return size <= 8 and cells * comb(cells, boxes) <= MAX_STATES
 
 
 class StateSpace:

@@ -150,10 +150,9 @@ def test_asking_for_more_levels_than_there_are_says_how_many_were_found(make_con
     ("changes", "message"),
     [
         ({"walls": 14}, "need 17 cells"),
-        ({"size": 8, "boxes": 4}, "fewer boxes"),
         ({"min_optimal": 8}, "exceeds max_optimal"),
         ({"max_turns": 6}, "exceeds max_turns"),
-        ({"size": 9}, "size"),
+        ({"size": 15}, "size"),
         ({"speed": 3}, "speed"),
         ({"rewards": {"step": 0}}, r"rewards\.box_on"),
     ],
