@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from arena.backends import find_backend
 from arena.identity import TrialConfig
+from trainers.policy_gradient.parameters import PER_TURN
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,12 @@ def conflicts(config: TrialConfig, data: Mapping[str, Sequence[str]], *, has_anc
     data: per axis what its option's function is given (`Option.data`); has_anchors: whether the environment's
     states recur under an anchor (`Environment.has_anchors`).
     """
-    return [*_anchors(config, data, has_anchors=has_anchors), *_trajectories(config), *_backend(config)]
+    return [
+        *_anchors(config, data, has_anchors=has_anchors),
+        *_trajectories(config),
+        *_transcripts(config, data),
+        *_backend(config),
+    ]
 
 
 def _anchors(config: TrialConfig, data: Mapping[str, Sequence[str]], *, has_anchors: bool) -> list[Conflict]:
@@ -39,7 +45,9 @@ def _anchors(config: TrialConfig, data: Mapping[str, Sequence[str]], *, has_anch
 
 def _trajectories(config: TrialConfig) -> list[Conflict]:
     clipping, shuffle = config.is_clipping, config.trainer.shuffle
-    if clipping.parameters.get("unit") != "trajectory" or shuffle == "trajectories":
+    if clipping.parameters.get("unit") != "trajectory":
+        return []
+    if shuffle == "trajectories" or config.rows == "transcript":
         return []
     message = (
         f"{clipping.option} with `unit: trajectory` needs whole trajectories in a mini-batch, and "
@@ -54,10 +62,29 @@ def _backend(config: TrialConfig) -> list[Conflict]:
         refused = find_backend(config.backend).refusals(config)
         return [Conflict(refusal.key, refusal.message) for refusal in refused]
     found = []
-    if config.rows != "turn":
-        message = f"the native back-end trains on rows of one turn, not on `{config.rows}`; use `rows: turn`"
-        found.append(Conflict(("rows",), message))
     if config.verl is not None:
         message = "the native back-end does not read the section `verl`; take it out, or `backend: verl`"
         found.append(Conflict(("verl",), message))
+    return found
+
+
+def _transcripts(config: TrialConfig, data: Mapping[str, Sequence[str]]) -> list[Conflict]:
+    """What a row that is a whole trajectory cannot have."""
+    if config.rows == "turn":
+        return []
+    found = []
+    advantage, cloning = config.advantage, config.cloning
+    if advantage.function in PER_TURN or "anchors" in data["advantage"]:
+        message = (
+            f"{advantage.option} gives every turn an advantage of its own, and with `rows: transcript` a "
+            "row, which has one advantage, is a whole trajectory; use `rows: turn`, or another advantage"
+        )
+        found.append(Conflict(("advantage",), message))
+    if cloning.explore and cloning.stages and not (cloning.source == "own" and config.model.path):
+        message = (
+            "a transcript shows what was written as what was done, so an expert to be cloned with "
+            f"`rows: transcript` does what it writes: set `cloning.explore: 0`, not {cloning.explore:g} "
+            "(`error` of the stages still leads it off its path)"
+        )
+        found.append(Conflict(("rows",), message))
     return found

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from analysis.plot_style import FAINT, MUTED, PALETTE, figure_style, new_figure, plain_numbers, save  # noqa: E402
 from arena.options import AXES, CONF, Catalogue  # noqa: E402
-from trainers.config import OptionConfig  # noqa: E402
+from trainers.config import OptionConfig, VoidTurnsConfig  # noqa: E402
 from trainers.policy_gradient import kl, masks, objective  # noqa: E402
 from trainers.policy_gradient.options import bind, load  # noqa: E402
 from trainers.policy_gradient.parameters import SETTINGS, Gate, Mask  # noqa: E402
@@ -49,6 +49,22 @@ This page is written by `docs/axes.py` from the functions, their option files
 response. G trajectories from the same initial state are a group. r_ik is the environment's reward of turn k,
 R_i their sum, p_ik the penalty of a malformed or inadmissible response, u_ik = R_i - p_ik the score of a row,
 A its advantage. w is the ratio pi_theta / pi_old of a token, s that of a sequence.
+
+**Rows.** `rows: transcript` makes one row per trajectory instead: the prompt is what the policy saw first,
+the response all that followed, and what the environment said in between is masked out of the loss and of
+every statistic. T counts what the policy wrote in all turns, T_max is `prompt.max_response_tokens` times
+`env.max_turns`, the row's reward is R_i and its penalty the sum of its turns'. An episode ends where
+another whole response would not fit into `prompt.max_context_tokens` (or the model's positions);
+`rollout/context_full` counts these. `gigpo` and `empg` give each turn an advantage of its own and are
+refused there. A clone is made of whole transcripts too, of an expert that does what it writes
+(`cloning.explore: 0`).
+"""
+
+STOP = """\
+`trainer.stop_at_kl: 0.02`, off by default: a step makes no further update once the KL to the policy that
+wrote its responses (mean of w - 1 - log w over a mini-batch's tokens, before its update) is above this.
+Like a random gate (`gated` with `share`) a control: it keeps the policy near without looking at signs.
+`train/stopped_at_kl` says whether it happened, `train/updates` how many updates were made.
 """
 
 
@@ -172,6 +188,11 @@ def _page() -> Iterator[str]:
             yield "### Masks\n"
             yield _docstring(masks.kept_tokens)
             yield from _table(_fields(Mask))
+            yield "### Void turns\n"
+            yield "`trainer.void_turns: {drop, denominator}`, off by default.\n"
+            yield _docstring(VoidTurnsConfig)
+            yield "### Stopping a step\n"
+            yield STOP
     yield "## KL to the reference\n"
     yield _docstring(kl)
     for estimator in (kl.k1, kl.k2, kl.k3):
@@ -325,7 +346,7 @@ def _kind(annotation: Any) -> str:
         kinds = [_kind(kind) for kind in arguments if kind is not type(None)]
         return " or ".join([*kinds, "null"])
     if annotation is Gate:
-        return "`{level: token \\| sequence, eps}`"
+        return "`{level: token \\| sequence, eps}` or `{level, share}`"
     if annotation is Mask:
         return "[a mask](#masks)"
     return {float: "number", int: "whole number", bool: "true, false", str: "text"}.get(

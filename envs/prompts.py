@@ -143,6 +143,25 @@ def render(style: str, task: str, history: Sequence[tuple[str, str]], observatio
     )
 
 
+def render_next(style: str, observation: Observation) -> str:
+    """What follows a response where the policy is shown its whole transcript: the next observation.
+
+    The paragraphs of the style's prompt that are about the observation; task and history stand before them
+    already. Raises TemplateError for a style that says both in one paragraph.
+    """
+    paragraphs, _ = _templates(style)
+    values = {"observation": observation.text}
+    if observation.admissible is not None:
+        values["admissible"] = ", ".join(observation.admissible)
+    shown = [(names, text) for names, text in paragraphs if _shown(names, values)]
+    if not any("observation" in names for names, _ in shown):
+        raise TemplateError(
+            f"{TEMPLATES / style / 'prompt.txt'}: a transcript repeats no task and no history, so "
+            "$observation must stand in a paragraph without $task, $history and $turns"
+        )
+    return "\n\n".join(text.substitute(values) for _, text in shown)
+
+
 def _shown(names: frozenset[str], values: Mapping[str, str]) -> bool:
     return names <= values.keys()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainers.policy_gradient.dynamic_filtering import another_try, none, select_groups
 from trainers.policy_gradient.parameters import FilteringSettings
-from trainers.rollout import Rollout
+from trainers.rollout import Episodes, Rollout
 from trainers.rows import Rows, concatenate
 
 
@@ -46,8 +46,7 @@ def collect(
     while not keeps or another_try(keeps, groups, max_tries=settings.max_tries):
         rollout = play(len(rollouts))
         rollouts.append(rollout)
-        shape = (groups, group_size)
-        keeps.append(rule(rollout.episodes.returns.view(shape), rollout.episodes.success.view(shape)))
+        keeps.append(rule(*group_signals(rollout.episodes, group_size)))
     chosen = select_groups(keeps, groups, fill=settings.fill)
     used = tuple(
         torch.isin(rollout.rows.group, torch.tensor([group for at, group in chosen if at == number]))
@@ -62,3 +61,19 @@ def collected(rollouts: Sequence[Rollout], used: Sequence[Tensor]) -> Collected:
         rollout.rows.select(rows) for rollout, rows in zip(rollouts, used, strict=True) if bool(rows.any())
     ]
     return Collected(tuple(rollouts), tuple(used), concatenate(parts) if parts else None)
+
+
+def group_signals(episodes: Episodes, group_size: int) -> tuple[Tensor, Tensor]:
+    """Returns (float) and success (bool) of every group's episodes, both (groups, G), for filters.
+
+    An episode whose environment failed says nothing: it is given the mean return of its group's others and
+    the success of the first of them, which makes no group more or less uniform than it is.
+    """
+    returns, success = (values.view(-1, group_size) for values in (episodes.returns, episodes.success))
+    played = episodes.played.view(-1, group_size)
+    if bool(played.all()):
+        return returns, success
+    count = played.sum(1, keepdim=True).clamp(min=1)
+    mean = torch.where(played, returns, 0.0).sum(1, keepdim=True) / count
+    first = success.gather(1, played.int().argmax(1, keepdim=True))
+    return torch.where(played, returns, mean), torch.where(played, success, first)

@@ -89,11 +89,26 @@ class ModelConfig(Section):
 
 
 class PromptConfig(Section):
-    """How a turn is shown to the policy."""
+    """How a turn is shown to the policy.
+
+    history: how many earlier turns a prompt shows; with `rows: transcript` all of them stand before it.
+    max_response_tokens: of one turn. max_context_tokens: of a transcript, prompt and responses; an episode
+    ends as truncated where another whole response would not fit. null: the positions of the model.
+    """
 
     style: Literal["compact", "full"] = "compact"
     history: Annotated[int, Field(ge=0)] = 0
     max_response_tokens: Count = 32
+    max_context_tokens: Count | None = None
+
+    @model_validator(mode="after")
+    def _a_response_fits(self) -> PromptConfig:
+        if self.max_context_tokens is not None and self.max_context_tokens <= self.max_response_tokens:
+            raise ValueError(
+                f"max_context_tokens ({self.max_context_tokens}) must leave room for a prompt beside "
+                f"max_response_tokens ({self.max_response_tokens})"
+            )
+        return self
 
 
 class MinibatchConfig(Section):
@@ -131,8 +146,24 @@ class PenaltyConfig(Section):
     where: Literal["reward", "advantage"] = "reward"
 
 
+class VoidTurnsConfig(Section):
+    """Turns that did nothing the environment knows (no tool call, no answer) leave the policy loss.
+
+    drop: their own tokens, or all tokens of a trajectory that has one (SimpleTIR, arXiv 2509.02479).
+    denominator: `kept` takes what was dropped out of the aggregation's denominator too, `all` leaves it
+    there. KL, entropy and the statistics of advantages keep every turn.
+    """
+
+    drop: Literal["turn", "trajectory"] = "turn"
+    denominator: Literal["kept", "all"] = "kept"
+
+
 class TrainerConfig(Section):
-    """The RL loop."""
+    """The RL loop.
+
+    stop_at_kl: a step makes no further update once the KL to the policy that wrote its responses, in nats per
+    token of a mini-batch and before its update, is above this; null: it makes all of them.
+    """
 
     steps: Count = 30
     groups: Count = 16
@@ -151,6 +182,8 @@ class TrainerConfig(Section):
     entropy_bonus: NonNegative = 0.0
     kl: KLConfig = KLConfig()
     penalty: PenaltyConfig = PenaltyConfig()
+    void_turns: VoidTurnsConfig | None = None
+    stop_at_kl: Positive | None = None
     checkpoint_every: Count = 5
     keep_checkpoints: Count = 2
     transcripts: Annotated[int, Field(ge=0)] = 2
@@ -248,7 +281,11 @@ class VerlConfig(Section):
 
 
 class TrainingConfig(Section):
-    """Everything a back-end is given. `env` is checked by the environment's own schema."""
+    """Everything a back-end is given. `env` is checked by the environment's own schema.
+
+    rows: what one row of a batch is: a turn with what it was shown, or a whole trajectory as the policy wrote
+    it, what the environment said masked.
+    """
 
     seed: Annotated[int, Field(ge=0)] = 0
     rows: Literal["turn", "transcript"] = "turn"
@@ -273,6 +310,7 @@ class TrainingConfig(Section):
 def clone_sections(config: TrainingConfig) -> dict[str, Any]:
     """The part of the configuration that decides what a clone is; equal parts share one clone."""
     return {
+        "rows": config.rows,
         "env": config.env,
         "model": config.model.model_dump(mode="json", exclude={"device"}),
         "prompt": config.prompt.model_dump(mode="json"),

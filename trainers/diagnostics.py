@@ -20,7 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from trainers.collection import Collected
+from trainers.collection import Collected, group_signals
 from trainers.config import TrainingConfig
 from trainers.histograms import ADVANTAGE_EDGES, LOG_RATIO_EDGES, count
 from trainers.monitor import Histogram
@@ -100,7 +100,7 @@ def minibatch_statistics(
     depth = torch.where(negative_low, -ratios.log_s, torch.nan)
     statistics = {
         "entropy": torch.where(ratios.written, output.entropies, 0.0).sum() / tokens,
-        "kl_old": _kl_old(ratios).sum() / tokens,
+        "kl_old": kl_old(ratios),
         "clip_low": (_below(own[0], band.low, ratios) & ratios.written).sum() / tokens,
         "clip_high": (_above(own[1], band.high, ratios) & ratios.written).sum() / tokens,
         "clip_token_low": (_below(ratios.log_w, TOKEN_REFERENCE.low, ratios) & ratios.written).sum() / tokens,
@@ -134,8 +134,8 @@ def split_sums(ratios: Ratios, kl_ref: Tensor | None, old_entropies: Tensor, ent
     )
     known = (ratios.positive | ratios.negative)[:, None] & (ratios.log_w.abs() >= EXACT) & ratios.written
     cell = torch.where(known, cell, len(SPLIT)).reshape(-1)
-    kl_old = _kl_old(ratios)
-    quantities = [ratios.written.float(), kl_old, torch.zeros_like(kl_old) if kl_ref is None else kl_ref]
+    to_old = _kl_old(ratios)
+    quantities = [ratios.written.float(), to_old, torch.zeros_like(to_old) if kl_ref is None else kl_ref]
     sums = [
         torch.bincount(cell, quantity.reshape(-1).double(), minlength=len(SPLIT) + 1)
         for quantity in quantities
@@ -288,6 +288,11 @@ class StepDiagnostics:
         self.median.counts = torch.tensor(state["entropy_counts"], dtype=torch.long)
 
 
+def kl_old(ratios: Ratios) -> Tensor:
+    """() mean over tokens of w - 1 - log w, the KL to the policy that wrote them."""
+    return _kl_old(ratios).sum() / ratios.written.sum().clamp(min=1)
+
+
 def _kl_old(ratios: Ratios) -> Tensor:
     """(rows, tokens) w - 1 - log w, never negative."""
     return (torch.expm1(ratios.log_w) - ratios.log_w).clamp(min=0)
@@ -321,32 +326,47 @@ def rollout_metrics(collected: Collected, objective: Objective, group_size: int)
     Rates and lengths are means over episodes or responses as their name says; `repeated_ngrams` is the
     share of 4-grams that an earlier one of the same response equals (Welleck et al. 2020, arXiv
     1908.04319); `unique_prompts` the share of rows whose prompt is new; `advantage_discarded` the share of
-    sum |A| that filtering left out.
+    sum |A| that filtering left out. Lengths and n-grams are those of rows: turns, or whole transcripts.
+
+    Episodes whose environment failed are counted (`failed_episodes`) and in no other number; `context_full`
+    counts those that ended because their transcript had no room left, `void_turns` is the share of turns that
+    did nothing.
     """
     rollouts = collected.rollouts
     episodes = [rollout.episodes for rollout in rollouts]
-    returns = torch.cat([played.returns for played in episodes]).double().view(-1, group_size)
-    success = torch.cat([played.success for played in episodes]).view(-1, group_size)
-    turns = torch.cat([played.turns for played in episodes]).double()
-    lengths = torch.cat([played.response_tokens for played in episodes]).double()
+    played = torch.cat([part.played for part in episodes])
+    returns = torch.cat([part.returns for part in episodes]).double()
+    success = torch.cat([part.success for part in episodes])
+    signals = [group_signals(part, group_size) for part in episodes]
+    lengths = torch.cat([part.response_tokens for part in episodes]).double()
+    turns = torch.tensor([float(part.turns[part.played].sum()) for part in episodes], dtype=torch.float64)
     rows = sum(len(rollout.rows) for rollout in rollouts)
     prompts = sum(_distinct(rollout.rows.prompt_id) for rollout in rollouts)
     ngrams = torch.tensor([repeated_ngrams(rollout.rows) for rollout in rollouts]).sum(0).tolist()
     used = [rollout.rows.trajectory[kept] for rollout, kept in zip(rollouts, collected.used, strict=True)]
+
+    def rate(shares: Sequence[float]) -> float:
+        return float((torch.tensor(shares, dtype=torch.float64) * turns).sum() / turns.sum())
+
     return {
-        "rollout/success": float(success.double().mean()),
-        "rollout/return": float(returns.mean()),
-        "rollout/turns": float(turns.mean()),
-        "rollout/valid_format": _rate([played.valid_format for played in episodes], turns),
-        "rollout/valid_action": _rate([played.valid_action for played in episodes], turns),
-        "rollout/group_reward_std": float(returns.std(1).mean()) if group_size > 1 else 0.0,
-        "rollout/uniform_groups_return": _dropped(returns, success, signal="return"),
-        "rollout/uniform_groups_success": _dropped(returns, success, signal="success"),
+        "rollout/success": float(success[played].double().mean()),
+        "rollout/return": float(returns[played].mean()),
+        "rollout/turns": float(turns.sum() / played.sum()),
+        "rollout/valid_format": rate([part.share(part.valid_format) for part in episodes]),
+        "rollout/valid_action": rate([part.share(part.valid_action) for part in episodes]),
+        "rollout/void_turns": rate([part.share(part.void) for part in episodes]),
+        "rollout/group_reward_std": _mean_std(returns.view(-1, group_size), played.view(-1, group_size)),
+        "rollout/uniform_groups_return": _dropped(signals, signal="return"),
+        "rollout/uniform_groups_success": _dropped(signals, signal="success"),
         "rollout/response_tokens": float(lengths.mean()),
         "rollout/response_tokens_cv": float(lengths.std(correction=0) / lengths.mean()),
         "rollout/repeated_ngrams": ngrams[0] / max(ngrams[1], 1),
         "rollout/unique_prompts": prompts / rows,
-        "rollout/episodes": float(returns.numel()),
+        "rollout/episodes": float(played.sum()),
+        "rollout/failed_episodes": float((~played).sum()),
+        "rollout/context_full": float(
+            sum(int(part.context_full.sum()) for part in episodes if part.context_full is not None)
+        ),
         "rollout/episodes_used": float(sum(map(_distinct, used))),
         "rollout/tries": float(len(rollouts)),
         "rollout/advantage_discarded": _advantage_discarded(collected, objective),
@@ -356,15 +376,19 @@ def rollout_metrics(collected: Collected, objective: Objective, group_size: int)
 
 
 def evaluation_metrics(played: Episodes) -> dict[str, float]:
-    """What the episodes of an evaluation were like; rates are means over responses."""
-    turns = played.turns.double()
+    """What the episodes of an evaluation were like; rates are means over responses.
+
+    Episodes whose environment failed are counted apart and in no other number.
+    """
+    counted = played.played
     return {
-        "eval/success": float(played.success.float().mean()),
-        "eval/return": float(played.returns.mean()),
-        "eval/turns": float(played.turns.float().mean()),
-        "eval/episodes": float(len(played.turns)),
-        "eval/valid_format": _rate([played.valid_format], turns),
-        "eval/valid_action": _rate([played.valid_action], turns),
+        "eval/success": float(played.success[counted].float().mean()),
+        "eval/return": float(played.returns[counted].mean()),
+        "eval/turns": float(played.turns[counted].float().mean()),
+        "eval/episodes": float(counted.sum()),
+        "eval/failed_episodes": float((~counted).sum()),
+        "eval/valid_format": played.share(played.valid_format),
+        "eval/valid_action": played.share(played.valid_action),
         "eval/response_tokens": float(played.response_tokens.float().mean()),
     }
 
@@ -387,13 +411,18 @@ def _distinct(values: Tensor) -> int:
     return len(torch.unique(values))
 
 
-def _rate(shares: Sequence[Tensor], turns: Tensor) -> float:
-    """Rate over responses, from the share of every episode's."""
-    return float((torch.cat([*shares]).double() * turns).sum() / turns.sum())
+def _mean_std(values: Tensor, counted: Tensor) -> float:
+    """The mean over groups of the unbiased std of what is counted; both (groups, G), 0 without two of any."""
+    count = counted.sum(1)
+    mean = torch.where(counted, values, 0.0).sum(1) / count.clamp(min=1)
+    squares = torch.where(counted, values - mean[:, None], 0.0).square().sum(1)
+    stds = (squares / (count - 1).clamp(min=1)).sqrt()[count > 1]
+    return float(stds.mean()) if len(stds) else 0.0
 
 
-def _dropped(returns: Tensor, success: Tensor, *, signal: Literal["return", "success"]) -> float:
-    return float((~group_variance(returns, success, signal=signal)).double().mean())
+def _dropped(signals: Sequence[tuple[Tensor, Tensor]], *, signal: Literal["return", "success"]) -> float:
+    kept = torch.cat([group_variance(returns, success, signal=signal) for returns, success in signals])
+    return float((~kept).double().mean())
 
 
 def _advantage_discarded(collected: Collected, objective: Objective) -> float:

@@ -62,11 +62,21 @@ class Policy(Scorer, Protocol):
     def device(self) -> torch.device:
         """Where the weights are."""
 
+    @property
+    def positions(self) -> int | None:
+        """How many tokens a sequence may have, prompt and response; None: no limit."""
+
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a prompt, ready to be continued by the response."""
 
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response as the policy would have written it, its end-of-sequence token included."""
+
+    def encode_next(self, text: str, response: Sequence[int]) -> list[int]:
+        """Token ids of what follows a response in a transcript, ready to be continued by the next one.
+
+        The text of the next turn, and before it the end of the response if it did not end by itself.
+        """
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of a response, without its end-of-sequence token."""

@@ -45,8 +45,8 @@ def own_examples(
 ) -> OwnExamples:
     """Play `cloning.episodes` train episodes and keep the best share of them (`cloning.keep`) by return.
 
-    Malformed responses of kept episodes are left out. progress(batches played) is called after each. Raises
-    CloningError when nothing is left.
+    Rows with a malformed response are left out: turns of kept episodes, or whole transcripts.
+    progress(batches played) is called after each. Raises CloningError when nothing is left.
     """
     cloning = config.cloning
     seeds = numpy_generator(config.clone_seed, "own_states", stage).integers(2**31, size=cloning.episodes)
@@ -66,17 +66,23 @@ def own_examples(
             )
         )
         progress(number + 1)
+    counted = torch.cat([part.episodes.played for part in played])
     returns = torch.cat([part.episodes.returns for part in played])
-    best = best_share(returns, cloning.keep)
-    rows = concatenate([part.rows for part in played])
-    rows = rows.select(best[rows.trajectory] & (rows.penalties == 0))
-    if not len(rows):
+    best = counted.clone()
+    best[counted] = best_share(returns[counted], cloning.keep)
+    of_part = torch.split(best, [len(part.episodes.returns) for part in played])
+    kept = [
+        part.rows.select(chosen[part.rows.trajectory] & (part.rows.penalties == 0))
+        for part, chosen in zip(played, of_part, strict=True)
+    ]
+    if not any(map(len, kept)):
         raise CloningError(
             f"cloning.source: own: not one response of the best {int(best.sum())} of {len(best)} episodes "
             "has the right format, so there is nothing to imitate; clone from the expert first"
         )
-    examples = Examples(rows.prompts, rows.prompt_lengths, rows.prompt_id, rows.responses, rows.tokens)
-    return OwnExamples(examples, float(returns.mean()), float(returns[best].mean()))
+    rows = concatenate([part for part in kept if len(part)])
+    examples = Examples(rows.prompts, rows.prompt_lengths, rows.prompt_id, rows.responses, rows.mask)
+    return OwnExamples(examples, float(returns[counted].mean()), float(returns[best].mean()))
 
 
 def best_share(returns: Tensor, share: float) -> Tensor:

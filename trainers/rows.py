@@ -1,4 +1,9 @@
-"""The batch: rows of a rollout, one per turn (or per transcript)."""
+"""The batch: rows of a rollout, one per turn or one per trajectory.
+
+A row of a trajectory (`rows: transcript`) has as its prompt what the policy saw first; its response is all
+that came after, of which the policy wrote what the mask says. Its reward is the return R_i, its penalty the
+sum of its turns' penalties, its turn 0.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +35,7 @@ class Rows:
     success         (N,)   bool    whether the row's trajectory succeeded
     anchor_texts    the observation of every anchor id (for fuzzy anchors)
     token_entropies (N, T) float   entropy of every token under pi_old, where the rollout kept it
+    void            (N, T) bool    tokens of turns that did nothing, where the rollout kept it
     """
 
     prompts: Tensor
@@ -48,6 +54,7 @@ class Rows:
     success: Tensor
     anchor_texts: tuple[str, ...] = ()
     token_entropies: Tensor | None = None
+    void: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -81,7 +88,7 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
     prompts = max(part.prompts.shape[1] for part in parts)
     tokens = max(part.responses.shape[1] for part in parts)
     widths = {"prompts": prompts} | dict.fromkeys(
-        ("responses", "mask", "old_log_probs", "token_entropies"), tokens
+        ("responses", "mask", "old_log_probs", "token_entropies", "void"), tokens
     )
     numbered = ("group", "trajectory", "prompt_id", "anchor")
     columns: dict[str, list[Tensor]] = {}

@@ -209,9 +209,21 @@ BAD = {
         "name: a\naxes: {is_clipping: [{sequence: {unit: trajectory}}]}\n",
         "g.yaml:2:40: axes.is_clipping.0.sequence.unit: sequence with `unit: trajectory` needs",
     ),
-    "rows that the back-end would pass over": (
+    "an expert whose transcripts are not what it did": (
         "name: a\nmethods: [GRPO, {GSPO: {rows: transcript}}]\n",
-        "g.yaml:2:31: methods.1.GSPO.rows: the native back-end trains on rows of one turn",
+        "g.yaml:2:31: methods.1.GSPO.rows: a transcript shows what was written as what was done",
+    ),
+    "an advantage of turns in rows of trajectories": (
+        "name: a\nmethods: [EMPG]\noverrides: {rows: transcript, cloning.explore: 0}\n",
+        "g.yaml:2:11: methods.0: empg gives every turn an advantage of its own",
+    ),
+    "step advantages in rows of trajectories": (
+        "name: a\naxes: {advantage: [grpo, gigpo]}\noverrides: {rows: transcript, cloning.explore: 0}\n",
+        "g.yaml:2:26: axes.advantage.1: gigpo gives every turn an advantage of its own",
+    ),
+    "a gate that is a band and a share": (
+        "name: a\naxes: {is_clipping: [{gated: {low: {level: token, eps: 0.1, share: 0.1}}}]}\n",
+        "g.yaml:2:68: axes.is_clipping.0.gated.low.share: give exactly one of eps",
     ),
     "empty sweep": (
         "name: a\nsweep: {trainer.steps: []}\n",

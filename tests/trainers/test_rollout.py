@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from envs.text_env import EnvPool, Observation, Outcome, Split
-from trainers.collection import collect
+from trainers.collection import collect, group_signals
 from trainers.config import PenaltyConfig, PromptConfig
+from trainers.diagnostics import rollout_metrics
 from trainers.policy import Generated, Sampling
 from trainers.policy_gradient.dynamic_filtering import group_variance
+from trainers.policy_gradient.objective import Objective
 from trainers.policy_gradient.parameters import FilteringSettings
-from trainers.rollout import Prompter, Rollout, rollout
+from trainers.rollout import EnvironmentsFailedError, Episodes, Prompter, Rollout, rollout
 from trainers.rows import Rows, concatenate
 
 
@@ -242,3 +246,94 @@ def test_collection_tries_again_while_groups_are_missing(fill: str, used: list[l
     assert groups == (1 if fill == "shrink" else 2)
     cold = FilteringSettings.model_validate({"max_tries": 2, "fill": fill, "cold_start_steps": 1})
     assert len(collect(attempt, group_variance, cold, step=1, groups=2, group_size=2).rollouts) == 1
+
+
+class Failing(Corridor):
+    """The environments of the named episodes fail at their second turn."""
+
+    def __init__(self, *failing: int, resets: int = 9) -> None:
+        self.failing, self.turn, self.resets = failing, 0, resets
+
+    def reset(self, seeds: Sequence[int], split: Split) -> list[Observation]:
+        self.turn, self.resets = 0, self.resets - 1
+        return super().reset(seeds, split)
+
+    def step(self, episodes: Sequence[int], actions: Sequence[str]) -> list[Outcome]:
+        self.turn += 1
+        lost = Outcome(None, 0.0, False, True, False, failure="its worker died")
+        return [
+            lost if self.turn == 2 and episode in self.failing and self.resets >= 0 else outcome
+            for episode, outcome in zip(episodes, super().step(episodes, actions), strict=True)
+        ]
+
+
+def play_in(
+    pool: EnvPool, script: Sequence[Sequence[str]], seeds: Sequence[int], group_size: int = 1
+) -> Rollout:
+    policy = Scripted(script)
+    return rollout(
+        policy,
+        pool,
+        Prompter(policy, PromptConfig(), "task"),
+        seeds,
+        split="train",
+        group_size=group_size,
+        sampling=Sampling(),
+        penalty=PenaltyConfig(),
+        generator=torch.Generator(),
+        transcripts=2,
+    )
+
+
+def test_an_episode_whose_environment_failed_leaves_no_rows_and_no_statistic(
+    make_config: Callable[..., Any],
+) -> None:
+    script = [[GOOD, GOOD, GOOD, "junk"], [GOOD, GOOD, GOOD], [GOOD]]
+    played = play_in(Failing(1), script, [1, 2, 2, 2], group_size=2)
+    assert played.episodes.played.tolist() == [True, False, True, True]
+    assert sorted(played.rows.trajectory.tolist()) == [0, 2, 2, 3, 3, 3]
+    assert [len(transcript.turns) for transcript in played.transcripts] == [1]
+    keep, settings = group_variance, FilteringSettings(max_tries=1)
+    collected = collect(lambda number: played, keep, settings, step=1, groups=2, group_size=2)
+    metrics = rollout_metrics(collected, Objective(make_config()), 2)
+    assert metrics["rollout/failed_episodes"] == 1
+    assert metrics["rollout/episodes"] == 3
+    assert metrics["rollout/success"] == 1.0
+    assert metrics["rollout/turns"] == 2.0
+    assert metrics["rollout/valid_format"] == pytest.approx(5 / 6)
+    assert metrics["rollout/uniform_groups_return"] == 1.0
+
+
+def test_a_failed_episode_makes_no_group_more_or_less_uniform() -> None:
+    episodes = Episodes(
+        returns=torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0, 3.0]),
+        success=torch.tensor([True, False, True, False, False, True]),
+        failed=torch.tensor([False, True, False, False, True, False]),
+        **{name: torch.ones(6) for name in ("turns", "valid_format", "valid_action", "response_tokens")},
+    )
+    returns, success = group_signals(episodes, 3)
+    assert returns.tolist() == [[1.0, 1.0, 1.0], [0.0, 1.5, 3.0]]
+    assert success.tolist() == [[True, True, True], [False, False, True]]
+
+
+def test_when_every_environment_fails_the_episodes_are_played_once_more() -> None:
+    script = [[GOOD, GOOD], [GOOD, GOOD]]
+    again = play_in(Failing(0, 1, resets=1), script * 2, [2, 2])
+    assert again.episodes.success.all()
+    with pytest.raises(EnvironmentsFailedError, match=r"all 2 episodes .* twice; .* its worker died"):
+        play_in(Failing(0, 1), script * 2, [2, 2])
+
+
+def test_tokens_of_turns_that_did_nothing_are_marked() -> None:
+    class Idle(Corridor):
+        def step(self, episodes: Sequence[int], actions: Sequence[str]) -> list[Outcome]:
+            outcomes = super().step(episodes, actions)
+            return [replace(out, void=not action) for out, action in zip(outcomes, actions, strict=True)]
+
+    played = play_in(Idle(), [[GOOD, "junk"], [GOOD]], [1, 1])
+    assert played.rows.void is not None
+    idle = played.rows.void.any(1)
+    assert idle.tolist() == [False, True, False]
+    assert torch.equal(played.rows.void, played.rows.mask & idle[:, None])
+    assert played.episodes.void is not None
+    assert played.episodes.void.tolist() == [0.0, 0.5]

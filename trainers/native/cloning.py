@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.registry import load_environment
-from trainers.behavior_cloning import encode_demonstrations, imitate
+from trainers.behavior_cloning import CloningError, encode_demonstrations, imitate
 from trainers.config import TrainingConfig, clone_sections
 from trainers.native.policies import new_policy
 from trainers.randomness import stream_seed
@@ -27,7 +27,7 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
     began = time.perf_counter()
     environment, env_config = load_environment(config.env)
     policy = new_policy(config, environment, env_config)
-    prompter = Prompter(policy, config.prompt, environment.task(env_config))
+    prompter = Prompter(policy, config.prompt, environment.task(env_config), config.rows)
     cloning = config.cloning
     own = [
         cloning.source == "own" and (number > 0 or config.model.path is not None)
@@ -48,13 +48,18 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
             examples = chosen.examples
             told |= {"return": chosen.mean_return, "kept_return": chosen.kept_return}
         else:
+            if config.rows == "transcript" and cloning.explore:
+                raise CloningError(
+                    "an expert whose transcripts are imitated must do what it writes: "
+                    f"set cloning.explore: 0, not {cloning.explore:g}"
+                )
             demonstrations = environment.demonstrations(
                 env_config,
                 episodes=cloning.episodes,
                 seed=stream_seed(config.clone_seed, "demonstrations", number),
                 explore=cloning.explore,
                 error=stage.error,
-                history=config.prompt.history,
+                history=env_config.max_turns if config.rows == "transcript" else config.prompt.history,
             )
             examples = encode_demonstrations(
                 demonstrations, prompter, max_tokens=config.prompt.max_response_tokens

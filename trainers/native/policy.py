@@ -103,6 +103,11 @@ class TinyPolicy:
         """Where the weights are."""
         return self.model.lm_head.device
 
+    @property
+    def positions(self) -> int:
+        """How many tokens a sequence may have."""
+        return self.model.max_positions
+
     def save(self, folder: Path) -> None:
         """Write model and tokenizer in transformers' format."""
         self.model.save(folder, pad_id=self.tokenizer.pad_id, end_id=self.tokenizer.end_id)
@@ -123,6 +128,11 @@ class TinyPolicy:
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response, its end included."""
         return [*self.tokenizer.encode(text), self.tokenizer.end_id]
+
+    def encode_next(self, text: str, response: Sequence[int]) -> list[int]:
+        """Token ids of what follows a response in a transcript."""
+        end = [] if response[-1] == self.tokenizer.end_id else [self.tokenizer.end_id]
+        return [*end, *self.encode(text)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of a response."""

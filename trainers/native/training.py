@@ -16,7 +16,13 @@ from torch import Tensor
 from envs.registry import load_environment
 from trainers.collection import Collected, collect
 from trainers.config import BASELINE_EVALUATIONS, TrainingConfig
-from trainers.diagnostics import StepDiagnostics, evaluation_metrics, rollout_metrics
+from trainers.diagnostics import (
+    Ratios,
+    StepDiagnostics,
+    evaluation_metrics,
+    kl_old,
+    rollout_metrics,
+)
 from trainers.minibatches import Minibatch, minibatches
 from trainers.monitor import Diverged, Monitor
 from trainers.native.checkpoint import newest_checkpoint, restore_optimizer, save_checkpoint
@@ -56,7 +62,7 @@ class NativeTrainer:
         self.pool = environment.make_pool(env_config)
         self.policy = load_policy(clone, config)
         self.reference = load_reference(clone, config, self.policy)
-        self.prompter = Prompter(self.policy, config.prompt, environment.task(env_config))
+        self.prompter = Prompter(self.policy, config.prompt, environment.task(env_config), config.rows)
         trainer = config.trainer
         self.optimizer = torch.optim.AdamW(
             self.policy.module.parameters(),
@@ -100,18 +106,20 @@ class NativeTrainer:
         collected = self.collect(step)
         rolled = time.perf_counter()
         self.diagnostics.start(step)
-        diverged = None
+        diverged, stopped = None, False
         if collected.rows is not None:
-            reference = self._reference_log_probs(collected.rows)
-            rows = self.objective.charge_kl(collected.rows, reference)
+            rows = self.objective.mark_void(collected.rows)
+            reference = self._reference_log_probs(rows)
+            rows = self.objective.charge_kl(rows, reference)
             advantages = self.objective.advantages(rows)
             try:
-                self.update(step, rows, reference, advantages)
+                stopped = self.update(step, rows, reference, advantages)
             except Diverged as error:
                 diverged = error
         metrics = {
             **rollout_metrics(collected, self.objective, self.config.trainer.group_size),
             **self.diagnostics.metrics(),
+            "train/stopped_at_kl": float(stopped),
             "train/learning_rate": self.config.trainer.learning_rate_at(self.updates),
             "time/rollout": rolled - began,
             "time/update": time.perf_counter() - rolled,
@@ -160,17 +168,23 @@ class NativeTrainer:
             group_size=trainer.group_size,
         )
 
-    def update(self, step: int, rows: Rows, reference: Tensor, advantages: Tensor) -> None:
-        """All mini-batch updates of a step. Raises Diverged before a non-finite update is applied."""
+    def update(self, step: int, rows: Rows, reference: Tensor, advantages: Tensor) -> bool:
+        """All mini-batch updates of a step; whether it was cut short by `stop_at_kl`.
+
+        Raises Diverged before a non-finite update is applied.
+        """
         trainer = self.config.trainer
         for epoch in range(trainer.epochs):
             generator = torch_generator(self.config.seed, "minibatches", step, epoch)
             for batch in minibatches(rows.trajectory, trainer, generator):
-                self._update_once(rows, reference, advantages, batch, generator)
+                if not self._update_once(rows, reference, advantages, batch, generator):
+                    return True
+        return False
 
     def _update_once(
         self, rows: Rows, reference: Tensor, advantages: Tensor, batch: Minibatch, generator: torch.Generator
-    ) -> None:
+    ) -> bool:
+        """One update; False, and nothing done, where the policy has moved too far from the old one."""
         trainer = self.config.trainer
         device = self.policy.device
         chosen = rows.select(batch.index).to(device)
@@ -179,17 +193,22 @@ class NativeTrainer:
             group["lr"] = trainer.learning_rate_at(self.updates)
         self.optimizer.zero_grad(set_to_none=True)
         result = self.objective.backward(chosen, advantages, reference, self._score, generator)
+        copies = batch.copies.to(device)
+        if trainer.stop_at_kl is not None:
+            moved = kl_old(Ratios.of(chosen, result.log_probs, advantages, copies))
+            if float(moved) > trainer.stop_at_kl:
+                return False
         norm = float(
             torch.nn.utils.clip_grad_norm_(
                 self.policy.module.parameters(), trainer.gradient_clip, foreach=True
             )
         )
-        copies = batch.copies.to(device)
         self.diagnostics.add(result, chosen, advantages, reference, copies, gradient_norm=norm)
         if not math.isfinite(result.loss) or not math.isfinite(norm):
             raise Diverged(f"loss {result.loss}, gradient norm {norm} at update {self.updates + 1}")
         self.optimizer.step()
         self.updates += 1
+        return True
 
     def evaluate(self, step: int, episodes: int) -> None:
         """Play the first `episodes` states of the eval split and report."""

@@ -1,7 +1,8 @@
 """The band of ratios outside which an option stops the gradient, for diagnostics.
 
 An option's own band is read from its parameters: `lo` and `hi` (distance of the edges from 1) with `unit`
-where the ratio is a sequence's, or the gates `low` and `high`. An option with none of these has no band.
+where the ratio is a sequence's, or the gates `low` and `high`. An option with none of these has no band, and
+a gate that draws at random neither.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Band:
             return cls.around_one(level, parameters["lo"], parameters["hi"])
         low, high = _gate(parameters.get("low")), _gate(parameters.get("high"))
         return cls(
-            None if low is None else _low(unit if low.level == "sequence" else "token", low.eps),
-            None if high is None else _high(unit if high.level == "sequence" else "token", high.eps),
+            None if low is None else _low(unit if low[0] == "sequence" else "token", low[1]),
+            None if high is None else _high(unit if high[0] == "sequence" else "token", high[1]),
         )
 
 
@@ -59,8 +60,10 @@ def _high(level: Level, distance: float) -> Edge:
     return Edge(level, math.log(1 + distance))
 
 
-def _gate(value: Any) -> Gate | None:
-    return None if value is None else Gate.model_validate(value)
+def _gate(value: Any) -> tuple[str, float] | None:
+    """Level and eps of a gate that has a band."""
+    gate = None if value is None else Gate.model_validate(value)
+    return None if gate is None or gate.eps is None else (gate.level, gate.eps)
 
 
 # the same for every option, so that options can be compared (arXiv 1707.06347 and 2507.18071)

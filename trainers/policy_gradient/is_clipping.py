@@ -7,6 +7,7 @@ An option is `option(log_probs, old_log_probs, advantages, mask, trajectory, *, 
     advantages     (rows,) float          A of the row
     mask           (rows, tokens) bool    tokens the policy wrote
     trajectory     (rows,) long           which trajectory the row is a turn of
+    draws          (rows, tokens) float   uniform in [0, 1): only for an option that names it as a sixth
     objective      (rows, tokens) float   0 outside the mask
 
 Ratios: w = exp(log_ratio) per token, s = exp(sequence_log_ratio) per sequence. A parameter `lo` or `hi` is
@@ -24,7 +25,7 @@ from torch import Tensor
 from trainers.config import NonNegative, Positive
 from trainers.policy_gradient.parameters import DualClip, Gate
 
-Clip = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Clip = Callable[..., Tensor]
 
 MAX_LOG_RATIO = 20.0
 MAX_SEQUENCE_LOG_RATIO = 10.0
@@ -167,6 +168,7 @@ def gated(
     advantages: Tensor,
     mask: Tensor,
     trajectory: Tensor,
+    draws: Tensor | None = None,
     *,
     weight: Literal["token", "sequence", "one"] = "token",
     low: Gate | None = None,
@@ -181,6 +183,13 @@ def gated(
     bounds W by the gate's edge and keeps the gradient. Straight-through at every level, so that a gate acts
     on its token alone: weight and gates at `token` have the gradient of the option `token`, all at
     `sequence` that of `sequence`.
+
+    A gate with `share` in place of `eps` silences that share at random, of the tokens (or sequences) with
+    A < 0, of those with A > 0: a control that is as tight and knows no ratio. It has no edge, so `truncate`
+    leaves its tokens as they are.
+
+    draws: (rows, tokens) float in [0, 1), drawn once for a mini-batch, for such gates. Raises ValueError for
+    one without draws.
     """
     log_w = log_ratio(log_probs, old_log_probs, mask).detach()
     over = trajectory if unit == "trajectory" else None
@@ -189,14 +198,18 @@ def gated(
     ratio = ratios[weight]
     outside = torch.zeros_like(mask)
     advantage = advantages[:, None]
-    if low is not None:
-        below = (advantage < 0) & (ratios[low.level] < 1 - low.eps)
-        ratio = torch.where(below, ratio.clamp(min=1 - low.eps), ratio) if rule == "truncate" else ratio
-        outside = outside | below
-    if high is not None:
-        above = (advantage > 0) & (ratios[high.level] > 1 + high.eps)
-        ratio = torch.where(above, ratio.clamp(max=1 + high.eps), ratio) if rule == "truncate" else ratio
-        outside = outside | above
+    for gate, sign in ((low, -1), (high, 1)):
+        if gate is None:
+            continue
+        concerned = advantage * sign > 0
+        if gate.eps is None:
+            outside = outside | (concerned & (_drawn(draws, gate.level, over) < (gate.share or 0.0)))
+            continue
+        edge = 1 + sign * gate.eps
+        beyond = concerned & ((ratios[gate.level] - edge) * sign > 0)
+        bounded = ratio.clamp(max=edge) if sign > 0 else ratio.clamp(min=edge)
+        ratio = torch.where(beyond, bounded, ratio) if rule == "truncate" else ratio
+        outside = outside | beyond
     objective = ratio * advantage * _one(log_probs, mask)
     if rule == "gate":
         objective = torch.where(outside, objective.detach(), objective)
@@ -212,6 +225,20 @@ def none(
 
 def _pessimistic(ratio: Tensor, advantage: Tensor, lo: float, hi: float) -> Tensor:
     return torch.minimum(ratio * advantage, ratio.clamp(1 - lo, 1 + hi) * advantage)
+
+
+def _drawn(draws: Tensor | None, level: Literal["token", "sequence"], trajectory: Tensor | None) -> Tensor:
+    """The draws of a level, (rows, tokens) or (rows, 1): a sequence's is that of its first row and token."""
+    if draws is None:
+        raise ValueError("a gate with share draws at random and needs draws")
+    if level == "token":
+        return draws
+    if trajectory is None:
+        return draws[:, :1]
+    _, index = torch.unique(trajectory, return_inverse=True)
+    first = index.new_full((len(index),), len(index))
+    first.scatter_reduce_(0, index, torch.arange(len(index), device=index.device), "amin")
+    return draws[first[index], :1]
 
 
 def _one(log_probs: Tensor, mask: Tensor) -> Tensor:

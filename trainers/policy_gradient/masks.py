@@ -1,4 +1,4 @@
-"""Modifiers of any clipping option: masks that drop terms of the policy loss."""
+"""Modifiers of any clipping option: masks that drop terms of the policy loss, and void turns likewise."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainers.config import VoidTurnsConfig
 from trainers.policy_gradient.is_clipping import difference, sequence_log_ratio
 from trainers.policy_gradient.parameters import ClippingSettings
 
@@ -52,6 +53,23 @@ def kept_tokens(
         if configured.denominator == "kept":
             counted = counted & ~dropped
     return Kept(terms, counted)
+
+
+def without_void(kept: Kept, void: Tensor, settings: VoidTurnsConfig) -> Kept:
+    """What is kept when the tokens of void turns, (rows, tokens) bool, are dropped too."""
+    counted = kept.counted & ~void if settings.denominator == "kept" else kept.counted
+    return Kept(kept.terms & ~void, counted)
+
+
+def void_trajectories(void: Tensor, mask: Tensor, trajectory: Tensor) -> Tensor:
+    """(rows, tokens) bool: all tokens of the trajectories that have a void one.
+
+    void, mask: (rows, tokens) bool of a whole step's rows; trajectory: (rows,) long.
+    """
+    _, index = torch.unique(trajectory, return_inverse=True)
+    touched = torch.zeros(len(index), dtype=torch.long, device=index.device)
+    touched.index_add_(0, index, void.any(1).long())
+    return mask & (touched[index] > 0)[:, None]
 
 
 def dropped_rows(

@@ -2,18 +2,20 @@
 
     L = - sum(w * objective)  +  beta sum(w_all * KL)  -  eta sum(w_all * H)
 
-w are the aggregation's weights of the tokens that the masks keep, w_all those of all tokens: KL and entropy
-keep every row. Weights, masks and sequence ratios belong to the whole mini-batch, so the gradient is the
-same under any split into micro-batches (but for `scope: microbatch`, whose point is that it is not).
+w are the aggregation's weights of the tokens that the masks keep (and, where void turns are dropped, of the
+other turns), w_all those of all tokens: KL and entropy keep every row. Weights, masks and sequence ratios
+belong to the whole mini-batch, so the gradient is the same under any split into micro-batches (but for
+`scope: microbatch`, whose point is that it is not).
 
-A trainer makes an `Objective` from its config once; per step it calls `charge_kl` and `advantages`, per
-mini-batch `backward`.
+A trainer makes an `Objective` from its config once; per step it calls `mark_void`, `charge_kl` and
+`advantages`, per mini-batch `backward`.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,9 +24,9 @@ from trainers.config import TrainingConfig
 from trainers.policy_gradient import advantage, kl
 from trainers.policy_gradient.is_clipping import Clip
 from trainers.policy_gradient.loss_aggregation import Aggregation, token_weights
-from trainers.policy_gradient.masks import kept_tokens
+from trainers.policy_gradient.masks import kept_tokens, void_trajectories, without_void
 from trainers.policy_gradient.options import bind
-from trainers.policy_gradient.parameters import AggregationSettings, ClippingSettings, settings
+from trainers.policy_gradient.parameters import PER_TURN, AggregationSettings, ClippingSettings, settings
 from trainers.rows import Rows
 
 # rows -> log-probs of their tokens, with gradient, and token entropies in nats, both (rows, tokens); the
@@ -50,22 +52,28 @@ class Pass:
 
 @dataclass(frozen=True)
 class Weights:
-    """Of a mini-batch, (rows, tokens): weights of the policy loss, of KL and entropy; what the masks kept."""
+    """Of a mini-batch, (rows, tokens): weights of the policy loss, of KL and entropy; what the masks kept.
+
+    draws: what a clipping option that draws at random is given, None for others.
+    """
 
     policy: Tensor
     every: Tensor
     kept: Tensor
+    draws: Tensor | None = None
 
 
 class Objective:
     """A point of the axes as a loss.
 
-    Raises ValueError for a wrong option, and for trajectory ratios under mini-batches that cut trajectories.
+    Raises ValueError for a wrong option, for trajectory ratios under mini-batches that cut trajectories, and
+    for rows of whole trajectories under an advantage of turns (`PER_TURN`).
     """
 
     def __init__(self, config: TrainingConfig) -> None:
         trainer = config.trainer
         self.clip: Clip = bind("is_clipping", config.is_clipping)
+        self.draws = "draws" in inspect.signature(self.clip).parameters
         self.clip_settings = settings(config.is_clipping, ClippingSettings)
         self.aggregation: Aggregation = bind("loss_aggregation", config.loss_aggregation)
         self.aggregation_settings = settings(config.loss_aggregation, AggregationSettings)
@@ -73,11 +81,18 @@ class Objective:
         self.penalty_where = trainer.penalty.where
         self.kl = trainer.kl
         self.entropy_bonus = trainer.entropy_bonus
-        self.max_tokens = config.prompt.max_response_tokens
+        self.void_turns = trainer.void_turns
+        turns = int(config.env.get("max_turns", 1)) if config.rows == "transcript" else 1
+        self.max_tokens = turns * config.prompt.max_response_tokens
         self.micro_rows = trainer.micro_rows
         # sequence ratios run over trajectories: the loss of a row depends on other rows
         self.whole_trajectories = config.is_clipping.parameters.get("unit") == "trajectory"
-        if self.whole_trajectories and trainer.shuffle != "trajectories":
+        if config.rows == "transcript" and config.advantage.function in PER_TURN:
+            raise ValueError(
+                f"advantage {config.advantage.option} is that of a turn, and with rows: transcript a row is "
+                "a whole trajectory: set rows: turn"
+            )
+        if self.whole_trajectories and config.rows == "turn" and trainer.shuffle != "trajectories":
             raise ValueError(
                 "is_clipping.unit: trajectory needs whole trajectories in a mini-batch: "
                 f"set trainer.shuffle: trajectories, not {trainer.shuffle}"
@@ -92,6 +107,14 @@ class Objective:
     def needs_every_row(self) -> bool:
         """Whether the loss of some rows depends on the policy's log-probs of others."""
         return self.whole_trajectories or self.clip_settings != ClippingSettings()
+
+    def mark_void(self, rows: Rows) -> Rows:
+        """A whole step's rows, whose void tokens are all those to drop (`trainer.void_turns`)."""
+        if self.void_turns is None or rows.void is None:
+            return replace(rows, void=None)
+        if self.void_turns.drop == "turn":
+            return rows
+        return replace(rows, void=void_trajectories(rows.void, rows.mask, rows.trajectory))
 
     def charge_kl(self, rows: Rows, ref_log_probs: Tensor) -> Rows:
         """The rows with KL taken off their rewards under `kl.where: reward`, else as they are."""
@@ -115,8 +138,8 @@ class Objective:
         """Add the gradient of a mini-batch's loss to the parameters.
 
         advantages: (rows,); ref_log_probs: (rows, tokens), None only where the loss has no KL; generator: for
-        `random_mask` only. Where rows depend on each other, several micro-batches cost a forward pass without
-        gradient first.
+        `random_mask` and random gates only. Where rows depend on each other, several micro-batches cost a
+        forward pass without gradient first.
         """
         size = self.micro_rows or max(len(rows), 1)
         splits = [slice(start, min(start + size, len(rows))) for start in range(0, len(rows), size)]
@@ -157,6 +180,8 @@ class Objective:
             settings=self.clip_settings,
             generator=generator,
         )
+        if self.void_turns is not None and rows.void is not None:
+            kept = without_void(kept, rows.void, self.void_turns)
         counted, every = (
             token_weights(
                 self.aggregation,
@@ -168,7 +193,12 @@ class Objective:
             )
             for mask in (kept.counted, rows.mask)
         )
-        return Weights(torch.where(kept.terms, counted, 0.0), every, kept.terms)
+        draws = None
+        if self.draws and generator is not None:
+            # drawn on the generator's device, so that a draw is the same wherever the rows are
+            draws = torch.rand(rows.mask.shape, generator=generator, device=generator.device)
+            draws = draws.to(rows.mask.device)
+        return Weights(torch.where(kept.terms, counted, 0.0), every, kept.terms, draws)
 
     def loss(
         self,
@@ -192,8 +222,14 @@ class Objective:
             # the option sees the whole mini-batch, of which only these rows carry a gradient
             everything = torch.cat([log_probs[: split.start], written, log_probs[split.stop :]])
             seen = slice(None)
+        drawn = () if weights.draws is None else (weights.draws[seen],)
         objective = self.clip(
-            everything, rows.old_log_probs[seen], advantages[seen], rows.mask[seen], rows.trajectory[seen]
+            everything,
+            rows.old_log_probs[seen],
+            advantages[seen],
+            rows.mask[seen],
+            rows.trajectory[seen],
+            *drawn,
         )
         if self.whole_trajectories:
             objective = objective[split]

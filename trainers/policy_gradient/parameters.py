@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainers.config import Count, NonNegative, OptionConfig, Positive, Section, Share
 
 __all__ = [
     "AXES",
+    "PER_TURN",
     "SETTINGS",
     "AdvantageSettings",
     "AggregationSettings",
@@ -43,10 +44,21 @@ DualClip = Annotated[float, Field(gt=1)]
 
 
 class Gate(Section):
-    """One side of the `gated` option: at which level the ratio is measured and how far it may go from 1."""
+    """One side of the `gated` option.
+
+    level: of tokens or of sequences. eps: how far the ratio of that level may go from 1; or, in its place,
+    share: which share of tokens or sequences is gated at random, whatever their ratio: its control.
+    """
 
     level: Literal["token", "sequence"]
-    eps: Positive
+    eps: Positive | None = None
+    share: Share | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Gate:
+        if (self.eps is None) == (self.share is None):
+            raise ValueError("give exactly one of eps (a band of ratios) and share (at random)")
+        return self
 
 
 class Mask(Section):
@@ -104,6 +116,9 @@ SETTINGS: Mapping[Axis, type[Section]] = {
     "advantage": AdvantageSettings,
 }
 AXES: tuple[Axis, ...] = tuple(SETTINGS)
+
+PER_TURN = frozenset(f"trainers.policy_gradient.advantage.{name}" for name in ("gigpo", "empg"))
+"""The functions of advantages that compare turns: with others of their state, or the next of a trajectory."""
 
 SettingsT = TypeVar("SettingsT", bound=Section)
 

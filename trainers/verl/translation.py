@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.config import TrainingConfig, VerlConfig
+from trainers.policy_gradient.parameters import Gate
 
 NAME = "arlarena"
 """What ours is called in verl's registries: trainer, policy loss, advantage estimator, agent loop."""
@@ -66,6 +67,14 @@ def refusals(config: TrainingConfig) -> list[Refusal]:
     if config.rows != "turn":
         message = f"the verl back-end trains on rows of one turn, not on `{config.rows}`; use `rows: turn`"
         found.append(Refusal(("rows",), message))
+    gates = [config.is_clipping.parameters.get(side) for side in ("low", "high")]
+    others: dict[tuple[str, ...], bool] = {
+        ("trainer", "stop_at_kl"): config.trainer.stop_at_kl is not None,
+        ("trainer", "void_turns"): config.trainer.void_turns is not None,
+        ("is_clipping",): any(gate and Gate.model_validate(gate).share is not None for gate in gates),
+    }
+    message = "only the native back-end does this yet; take it out, or `backend: native`"
+    found += [Refusal(key, message) for key, is_set in others.items() if is_set]
     if config.verl.platform == "cpu" and config.model.device == "cuda":
         message = "platform cpu, but `model.device` is cuda; set `model.device: cpu` (profile laptop does)"
         found.append(Refusal(("verl", "platform"), message))

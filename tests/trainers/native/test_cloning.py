@@ -59,8 +59,8 @@ def test_own_examples_are_well_formed_turns_of_the_best_episodes(
     assert seen == [1, 2]
     assert chosen.kept_return > chosen.mean_return + 1
     examples = chosen.examples
-    for response, length in zip(examples.responses, examples.response_lengths, strict=True):
-        assert parse(policy.decode(response[:length].tolist()), None).rejection is None
+    for response, mask in zip(examples.responses, examples.mask, strict=True):
+        assert parse(policy.decode(response[mask].tolist()), None).rejection is None
     every = with_cloning(config, keep=1.0)
     pool = environment.make_pool(env_config)
     whole = own_examples(prompter, pool, every, stage=1, progress=seen.append)

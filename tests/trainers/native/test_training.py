@@ -183,3 +183,21 @@ def test_one_update_per_rollout_makes_every_clip_agree(
         for name, value in weights[0].items():
             moved = (value - start[name]).abs().max()
             torch.testing.assert_close(other[name], value, atol=float(moved) * 0.02, rtol=0)
+
+
+def test_a_step_stops_where_the_policy_has_moved_too_far(
+    configure: Configure, clone: Path, tmp_path: Path
+) -> None:
+    base: dict[str, Any] = {"steps": 2, "minibatch": {"count": 8}, "epochs": 2}
+    free, bound = MemoryMonitor(), MemoryMonitor()
+    train(configure(trainer=base), clone=clone, checkpoints=tmp_path / "free", monitor=free)
+    first, *_, last = (row["train/kl_old_last"] for row in free.rows if row["kind"] == "train")
+    limit = min(float(str(first)), float(str(last))) / 3
+    stop = configure(trainer={**base, "stop_at_kl": limit})
+    train(stop, clone=clone, checkpoints=tmp_path / "bound", monitor=bound)
+    for plain, row in zip(free.rows, bound.rows, strict=True):
+        if row["kind"] == "train":
+            assert (plain["train/updates"], plain["train/stopped_at_kl"]) == (16, 0)
+            assert 1 <= float(str(row["train/updates"])) < 16
+            assert row["train/stopped_at_kl"] == 1
+            assert float(str(row["train/kl_old_last"])) <= limit

@@ -42,3 +42,7 @@ def test_gates_have_a_level_each() -> None:
 
 def test_an_option_without_edges_has_no_band() -> None:
     assert band(tau_pos=1.0) == Band(None, None)
+
+
+def test_a_gate_that_draws_at_random_has_no_edge() -> None:
+    assert band(low={"level": "token", "share": 0.1}, high=None) == Band(None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,27 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("none", {}),
 ]
+# controls that silence tokens at random, whatever their ratio: no policy gradient where nothing has moved
+AT_RANDOM: list[tuple[str, dict[str, Any]]] = [
+    ("gated", {"low": Gate(level="token", share=0.3)}),
+    ("gated", {"weight": "one", "high": Gate(level="sequence", share=0.5)}),
+    (
+        "gated",
+        {"low": Gate(level="sequence", share=0.4), "high": Gate(level="token", eps=0.1), "rule": "truncate"},
+    ),
+    ("gated", {"low": Gate(level="token", share=1.0), "high": Gate(level="token", share=0.0)}),
+]
 
 
 def name_of(case: tuple[str, dict[str, Any]]) -> str:
     return case[0] + "".join(f"-{key}={value}" for key, value in case[1].items())
 
 
-every_option = pytest.mark.parametrize("case", CASES, ids=name_of)
+every_option = pytest.mark.parametrize("case", [*CASES, *AT_RANDOM], ids=name_of)
+
+
+def draws_of(batch: Any) -> torch.Tensor:
+    return torch.rand(batch.rows.mask.shape, generator=torch.Generator().manual_seed(11))
 
 
 def written_out(
@@ -61,6 +76,7 @@ def written_out(
     for row, trajectory in zip(log_w, rows.trajectory.tolist(), strict=True):
         by_trajectory.setdefault(trajectory, []).extend(row)
     values, gradients = [], []
+    draws = draws_of(batch).tolist()
     for number, row in enumerate(log_w):
         a = float(batch.advantages[number])
         pool = row
@@ -68,8 +84,10 @@ def written_out(
             pool = by_trajectory[int(rows.trajectory[number])]
         s = math.exp(min(sum(pool) / len(pool), 10))
         pairs = [
-            token_of(option, parameters, math.exp(min(max(lw, -20), 20)), s, a, float(log_prob))
-            for lw, log_prob in zip(row, batch.log_probs[number], strict=False)
+            token_of(option, parameters, math.exp(min(max(lw, -20), 20)), s, a, float(log_prob), drawn)
+            for lw, log_prob, *drawn in zip(
+                row, batch.log_probs[number], draws[number], [draws[number][0]] * len(row), strict=False
+            )
         ]
         values.append([value for value, _ in pairs])
         gradients.append([gradient for _, gradient in pairs])
@@ -77,7 +95,7 @@ def written_out(
 
 
 def token_of(
-    option: str, p: dict[str, Any], w: float, s: float, a: float, log_prob: float
+    option: str, p: dict[str, Any], w: float, s: float, a: float, log_prob: float, drawn: list[float]
 ) -> tuple[float, float]:
     if option == "none":
         return w * a, w * a
@@ -92,10 +110,14 @@ def token_of(
         ratios = {"token": w, "sequence": s, "one": 1.0}
         weight, outside = ratios[p.get("weight", "token")], False
         low, high = p.get("low"), p.get("high")
-        if low and a < 0 and ratios[low.level] < 1 - low.eps:
+        by_level = dict(zip(("token", "sequence"), drawn, strict=True))
+        for gate, concerned in ((low, a < 0), (high, a > 0)):
+            if gate and gate.share is not None and concerned:
+                outside = outside or by_level[gate.level] < gate.share
+        if low and low.eps and a < 0 and ratios[low.level] < 1 - low.eps:
             outside = True
             weight = max(weight, 1 - low.eps) if p.get("rule") == "truncate" else weight
-        if high and a > 0 and ratios[high.level] > 1 + high.eps:
+        if high and high.eps and a > 0 and ratios[high.level] > 1 + high.eps:
             outside = True
             weight = min(weight, 1 + high.eps) if p.get("rule") == "truncate" else weight
         silent = outside and p.get("rule", "gate") == "gate"
@@ -112,8 +134,9 @@ def token_of(
 def objective_of(case: tuple[str, dict[str, Any]], batch: Any, log_probs: torch.Tensor) -> torch.Tensor:
     rows = batch.rows
     function = getattr(is_clipping, case[0])
+    drawn = [draws_of(batch)] if case[0] == "gated" else []
     result: torch.Tensor = function(
-        log_probs, rows.old_log_probs, batch.advantages, rows.mask, rows.trajectory, **case[1]
+        log_probs, rows.old_log_probs, batch.advantages, rows.mask, rows.trajectory, *drawn, **case[1]
     )
     return result
 
@@ -159,7 +182,7 @@ def test_gradient_is_that_of_finite_differences(
     assert torch.autograd.gradcheck(lambda x: objective_of(case, batch, x), (log_probs,), eps=1e-7, atol=1e-6)
 
 
-@every_option
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 @given(seed=st.integers(0, 2**31))
 @settings(max_examples=15, deadline=None)
 def test_where_nothing_has_moved_every_option_is_the_policy_gradient(
@@ -201,7 +224,9 @@ def test_padding_and_row_order_change_nothing(
     rows, function = batch.rows, getattr(is_clipping, case[0])
     plain = objective_of(case, batch, batch.log_probs)
     wide = [torch.nn.functional.pad(x, (0, extra)) for x in (batch.log_probs, rows.old_log_probs, rows.mask)]
-    padded = function(wide[0], wide[1], batch.advantages, wide[2], rows.trajectory, **case[1])
+    drawn = [draws_of(batch)] if case[0] == "gated" else []
+    wide_draws = [torch.nn.functional.pad(draws, (0, extra)) for draws in drawn]
+    padded = function(wide[0], wide[1], batch.advantages, wide[2], rows.trajectory, *wide_draws, **case[1])
     torch.testing.assert_close(padded[:, : plain.shape[1]], plain)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
     shuffled = function(
@@ -210,6 +235,7 @@ def test_padding_and_row_order_change_nothing(
         batch.advantages[order],
         rows.mask[order],
         rows.trajectory[order],
+        *[draws[order] for draws in drawn],
         **case[1],
     )
     torch.testing.assert_close(shuffled, plain[order])
@@ -224,6 +250,39 @@ def test_a_gate_at_one_level_has_the_gradient_of_the_option_of_that_level(
     gated = gradient_of(("gated", {"weight": level, "low": low, "high": high}), batch, batch.log_probs)
     same = gradient_of((level, {"lo": 0.1, "hi": 0.15}), batch, batch.log_probs)
     torch.testing.assert_close(gated, same)
+
+
+@pytest.mark.parametrize("unit", ["row", "trajectory"])
+def test_a_random_gate_silences_its_share_of_whole_sequences(
+    unit: str, make_batch: Callable[..., Any]
+) -> None:
+    batch = make_batch(1, groups=40, group_size=5)
+    rows, low = batch.rows, Gate(level="sequence", share=0.25)
+    negative = replace(batch, advantages=-torch.ones(len(rows)).double())
+    gradient = gradient_of(("gated", {"low": low, "unit": unit}), negative, batch.log_probs)
+    silent = (gradient == 0) & rows.mask
+    sequence = rows.trajectory if unit == "trajectory" else torch.arange(len(rows))
+    of_sequence = {
+        number: silent[sequence == number][rows.mask[sequence == number]]
+        for number in sequence.unique().tolist()
+    }
+    assert all(bool(part.all()) or not bool(part.any()) for part in of_sequence.values())
+    share = sum(bool(part.all()) for part in of_sequence.values()) / len(of_sequence)
+    assert share == pytest.approx(0.25, abs=0.1)
+    other = gradient_of(("gated", {"high": low, "unit": unit}), negative, batch.log_probs)
+    assert bool((other[rows.mask] != 0).all()), "a gate of the high side concerns A > 0 alone"
+
+
+def test_a_gate_is_a_band_or_a_share(make_batch: Callable[..., Any]) -> None:
+    for both in ({}, {"eps": 0.1, "share": 0.1}):
+        with pytest.raises(ValueError, match=r"exactly one of eps .* and share"):
+            Gate(level="token", **both)
+    batch = make_batch()
+    rows, gate = batch.rows, Gate(level="token", share=0.5)
+    with pytest.raises(ValueError, match="needs draws"):
+        is_clipping.gated(
+            batch.log_probs, rows.old_log_probs, batch.advantages, rows.mask, rows.trajectory, low=gate
+        )
 
 
 def test_a_dual_clip_that_would_clip_ratios_of_one_is_refused(make_batch: Callable[..., Any]) -> None:

@@ -281,6 +281,80 @@ def test_a_random_mask_is_repeated_by_the_same_generator(
     assert not torch.equal(first.kept, batch.rows.mask)
 
 
+@pytest.mark.parametrize("unit", ["row", "trajectory"])
+def test_a_random_gate_is_the_same_under_any_split_and_repeated_by_its_generator(
+    unit: str, make_batch: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    batch = make_batch(7)
+    gate = {"level": "sequence", "share": 0.5}
+
+    def gradient(seed: int, rows_at_once: int | None = None) -> Tensor:
+        config = make_config(
+            is_clipping={"gated": {"low": gate, "high": {**gate, "level": "token"}, "unit": unit}},
+            trainer={"micro_rows": rows_at_once, "shuffle": "trajectories"},
+        )
+        return run(config, batch, torch.Generator().manual_seed(seed))[1].gradient
+
+    torch.testing.assert_close(gradient(3, 2), gradient(3))
+    assert not torch.equal(gradient(4), gradient(3))
+    with pytest.raises(ValueError, match="needs draws"):
+        run(make_config(is_clipping={"gated": {"low": gate}}), batch)
+
+
+# Void turns: out of the policy loss, in everything else.
+
+
+def with_void(batch: Any) -> tuple[Any, Tensor]:
+    """A batch of which every third row did nothing, and those rows."""
+    rows = batch.rows
+    idle = torch.arange(len(rows)) % 3 == 0
+    return replace(batch, rows=replace(rows, void=rows.mask & idle[:, None])), idle
+
+
+@pytest.mark.parametrize("denominator", ["kept", "all"])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_void_turns_leave_the_policy_loss_and_nothing_else(
+    aggregation: str, denominator: str, make_batch: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    batch, idle = with_void(make_batch(1))
+
+    def config(beta: float, **trainer: Any) -> Any:
+        return make_config(loss_aggregation=aggregation, trainer={"kl": {"coefficient": beta}, **trainer})
+
+    dropped = {"void_turns": {"denominator": denominator}}
+    objective = Objective(config(0.0, **dropped))
+    assert objective.mark_void(batch.rows).void is batch.rows.void
+    result, policy = run(config(0.0, **dropped), batch)
+    assert torch.equal(result.kept, batch.rows.mask & ~idle[:, None])
+    assert not policy.gradient[idle].any()
+    # by hand: the loss of the other rows alone, over their number or everybody's
+    rest = batch.rows.select(~idle)
+    own = replace(batch, rows=rest, advantages=batch.advantages[~idle], ref_log_probs=batch.ref_log_probs)
+    alone = run(config(0.0), own)[0].loss
+    counts = {"token_mean": (rest.tokens.sum(), batch.rows.tokens.sum())}
+    fewer, all_of_them = counts.get(aggregation, (len(rest), len(batch.rows)))
+    scale = 1.0 if denominator == "kept" else float(fewer) / float(all_of_them)
+    assert result.loss == pytest.approx(alone * scale, rel=1e-5)
+    # KL keeps them
+    with_kl = run(config(0.3, **dropped), batch)[0].loss - result.loss
+    without = run(config(0.3), batch)[0].loss - run(config(0.0), batch)[0].loss
+    assert with_kl == pytest.approx(without, rel=1e-4)
+
+
+def test_a_trajectory_with_a_void_turn_is_dropped_whole_when_asked_to(
+    make_batch: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    batch, idle = with_void(make_batch(2))
+    objective = Objective(make_config(trainer={"void_turns": {"drop": "trajectory"}}))
+    rows = objective.mark_void(batch.rows)
+    touched = set(rows.trajectory[idle].tolist())
+    expected = torch.tensor([int(trajectory) in touched for trajectory in rows.trajectory])
+    assert rows.void is not None
+    assert torch.equal(rows.void, rows.mask & expected[:, None])
+    assert 0 < int(expected.sum()) > int(idle.sum())
+    assert Objective(make_config()).mark_void(batch.rows).void is None
+
+
 def test_kl_in_the_reward_leaves_the_loss_and_changes_the_scores(
     make_batch: Callable[..., Any], make_config: Callable[..., Any]
 ) -> None:
