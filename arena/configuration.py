@@ -66,8 +66,8 @@ class Composer:
     def base(self, **names: str) -> Base:
         """Compose the base of an `env`, `model`, `backend`, `preset` and `profile`, all in the catalogue.
 
-        What is left out is what `conf/config.yaml` names. A preset may say more for an environment, in
-        `preset/<preset>/<env>.yaml`.
+        What is left out is what `conf/config.yaml` names. A model and a preset may say more for an
+        environment, in `model/<model>/<env>.yaml` and `preset/<preset>/<env>.yaml`.
         """
         whole = {group: names.get(group, self.catalogue.defaults[group]) for group in GROUPS}
         key = tuple(whole.values())
@@ -95,8 +95,9 @@ class Composer:
 
         overrides = [f"{group}={name}" for group, name in names.items()]
         env = names.get("env", "")
-        if env in self.catalogue.names(f"preset/{names['preset']}"):
-            overrides.append(f"+preset/{names['preset']}={env}")
+        for folder in (f"model/{names['model']}", f"preset/{names['preset']}"):
+            if env in self.catalogue.names(folder):
+                overrides.append(f"+{folder}={env}")
         with initialize_config_dir(version_base="1.3", config_dir=str(self.catalogue.folder.resolve())):
             composed = compose("config", overrides=overrides)
         values: Any = OmegaConf.to_container(composed, resolve=True)

@@ -42,6 +42,7 @@ class GeneratorConfig(_Section):
     """The games that are made here when no official ones are given.
 
     receptacles: at most so many in a room; null: as many as the floor plan has. Rooms keep what tasks need.
+    furnishings: in how many ways the receptacles of such a room are chosen from its floor plan.
     objects: fewest and most things that can be carried, lamps not counted.
     closed: whether drawers, cabinets and the like start closed; otherwise nothing can be closed.
     shortest, longest: bounds of the cheapest way to win, in turns.
@@ -51,6 +52,7 @@ class GeneratorConfig(_Section):
     eval_games: Count
     seed: Annotated[int, Field(ge=0)]
     receptacles: Annotated[int, Field(ge=4, le=MOST_RECEPTACLES)] | None
+    furnishings: Count
     objects: tuple[Count, Annotated[int, Field(ge=1, le=MOST_OBJECTS)]]
     closed: bool
     shortest: Count

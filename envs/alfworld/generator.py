@@ -99,7 +99,11 @@ def generate(
         known = generate(config, task_types, "train", index % config.train_games).task
         task_type = known.type
     possible = rooms(
-        task_type, unseen=split == "valid_unseen", receptacles=config.receptacles, seed=config.seed
+        task_type,
+        unseen=split == "valid_unseen",
+        receptacles=config.receptacles,
+        seed=config.seed,
+        furnishings=config.furnishings,
     )
     if not possible:
         raise ValueError(f"no room has place for {task_type}: raise generated.receptacles")

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from envs.alfworld.config import TaskType
 from envs.alfworld.package import constants, folder
@@ -91,13 +92,15 @@ def contents(kind: str) -> frozenset[str]:
     return frozenset(thing for thing in allowed if not thing.endswith("Sliced"))
 
 
-def rooms(task: TaskType, *, unseen: bool, receptacles: int | None, seed: int) -> tuple[Room, ...]:
+def rooms(
+    task: TaskType, *, unseen: bool, receptacles: int | None, seed: int, furnishings: int = 1
+) -> tuple[Room, ...]:
     """The rooms in which a task is possible, of the unseen part or of the other.
 
-    receptacles: at most so many in a room. Of unseen rooms, none looks from its middle like one of the
-    others.
+    receptacles: at most so many in a room; furnishings: in how many ways they are chosen from its floor plan.
+    Of unseen rooms, none looks from its middle like one of the others.
     """
-    return tuple(room for room in _part(unseen, receptacles, seed) if targets(room, task))
+    return tuple(room for room in _part(unseen, receptacles, seed, furnishings) if targets(room, task))
 
 
 @lru_cache(maxsize=4096)
@@ -125,32 +128,43 @@ def targets(room: Room, task: TaskType) -> tuple[Target, ...]:
 
 
 @lru_cache(maxsize=16)
-def _part(unseen: bool, limit: int | None, seed: int) -> tuple[Room, ...]:
+def _part(unseen: bool, limit: int | None, seed: int, furnishings: int) -> tuple[Room, ...]:
+    """The rooms of a part, as different in looks as their floor plans and furnishings make them."""
     tables = constants()
+    ways = range(furnishings)
     if not unseen:
-        return tuple(_room(number, limit, seed, 0) for number in tables.TRAIN_SCENE_NUMBERS)
-    looks = {room.look() for room in _part(False, limit, seed)}
+        return tuple(
+            _room(number, limit, seed, way, 0) for way in ways for number in tables.TRAIN_SCENE_NUMBERS
+        )
+    looks = {room.look() for room in _part(False, limit, seed, furnishings)}
     candidates = (
         next(
             (
                 room
                 for attempt in range(200)
-                if (room := _room(number, limit, seed, attempt)).look() not in looks
+                if (room := _room(number, limit, seed, way, attempt)).look() not in looks
             ),
             None,
         )
+        for way in ways
         for number in tables.TEST_SCENE_NUMBERS
     )
     return tuple(room for room in candidates if room is not None)
 
 
-def _room(number: int, limit: int | None, seed: int, attempt: int) -> Room:
-    """A room as its floor plan says, down to `limit` receptacles. attempt: other numbers, other choices."""
-    tables = constants()
+@lru_cache(maxsize=256)
+def _floor_plan(number: int) -> tuple[frozenset[str], dict[str, Any]]:
+    """The classes of things named in a floor plan, and the receptacles placed in it."""
     layouts = folder() / "gen" / "layouts"
-    named = set(json.loads((layouts / f"FloorPlan{number}-objects.json").read_text(encoding="utf-8")))
-    placed = json.loads((layouts / f"FloorPlan{number}-openable.json").read_text(encoding="utf-8"))
-    chance = random.Random(f"room {number} {seed} {attempt}")
+    named = frozenset(json.loads((layouts / f"FloorPlan{number}-objects.json").read_text(encoding="utf-8")))
+    return named, json.loads((layouts / f"FloorPlan{number}-openable.json").read_text(encoding="utf-8"))
+
+
+def _room(number: int, limit: int | None, seed: int, way: int, attempt: int) -> Room:
+    """A room as its floor plan says, down to `limit` receptacles. way, attempt: others, other choices."""
+    tables = constants()
+    named, placed = _floor_plan(number)
+    chance = random.Random(f"room {number} {seed} {attempt}" + (f" {way}" if way else ""))
     fixed = set(tables.VAL_RECEPTACLE_OBJECTS) - set(tables.MOVABLE_RECEPTACLES)
     standing = [
         _Standing(key, _class(key), tuple(at)) for key, at in sorted(placed.items()) if _class(key) in fixed

@@ -186,6 +186,34 @@ def test_nothing_is_left_on_disk_even_by_a_killed_process(tmp_path, make_config)
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_64_environments_of_full_rooms_need_less_than_300_megabytes(make_config):
+    script = (
+        "import random, resource, sys\n"
+        "from envs.alfworld.config import AlfworldConfig\n"
+        "from envs.alfworld.environment import ALFWORLD\n"
+        "config = AlfworldConfig.model_validate_json(sys.stdin.read())\n"
+        "def used(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+        "before, chance, pool = used(), random.Random(0), ALFWORLD.make_pool(config)\n"
+        "seen = dict(enumerate(pool.reset(range(64), 'train')))\n"
+        "while seen:\n"
+        "    acts = [chance.choice(each.admissible) for each in seen.values()]\n"
+        "    after = zip(seen, pool.step(list(seen), acts))\n"
+        "    seen = {number: outcome.observation for number, outcome in after if outcome.observation}\n"
+        "print(used() - before)\n"
+    )
+    full = {"receptacles": None, "objects": [15, 40], "shortest": 2, "longest": 40}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        input=make_config(full, max_turns=50).model_dump_json(),
+        text=True,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert float(done.stdout) < 300
+
+
 def test_what_a_killed_process_left_unfinished_is_swept(tmp_path, monkeypatch):
     monkeypatch.setenv("ARENA_CACHE", str(tmp_path))
     unfinished = tmp_path / "unfinished"

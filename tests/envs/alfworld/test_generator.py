@@ -110,16 +110,29 @@ def test_seen_games_are_tasks_of_training_with_everything_elsewhere(make):
         assert problem(seen) != problem(trained)
 
 
-@pytest.mark.parametrize("receptacles", [5, 8, None])
-def test_no_unseen_room_looks_like_one_of_training(receptacles):
+@pytest.mark.parametrize(("receptacles", "furnishings"), [(5, 1), (8, 1), (None, 1), (8, 3)])
+def test_no_unseen_room_looks_like_one_of_training(receptacles, furnishings):
     for task_type in TASK_TYPES:
-        trained = rooms(task_type, unseen=False, receptacles=receptacles, seed=0)
-        unseen = rooms(task_type, unseen=True, receptacles=receptacles, seed=0)
+        trained, unseen = (
+            rooms(task_type, unseen=unseen, receptacles=receptacles, seed=0, furnishings=furnishings)
+            for unseen in (False, True)
+        )
         assert len(trained) >= 20
         assert len(unseen) >= 6
         assert not {room.number for room in trained} & {room.number for room in unseen}
         assert not {room.look() for room in trained} & {room.look() for room in unseen}
         assert all(targets(room, task_type) for room in (*trained, *unseen))
+
+
+def test_more_furnishings_make_more_different_rooms_of_the_same_floor_plans():
+    once, often = (
+        rooms("pick_and_place_simple", unseen=False, receptacles=5, seed=0, furnishings=count)
+        for count in (1, 6)
+    )
+    assert often[: len(once)] == once
+    assert {room.number for room in often} == {room.number for room in once}
+    assert len({room.look() for room in often}) > 2 * len({room.look() for room in once})
+    assert all(len(room.receptacles) <= 5 for room in often)
 
 
 def test_difficulty_is_as_asked_for(make):
