@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -113,6 +115,7 @@ def write_response(thought: str, action: str) -> str:
 TEMPLATES = Path(__file__).parent / "templates"
 """Where the styles that come with the platform are; each is a folder with `prompt.txt` and `turn.txt`."""
 
+_MARK = re.compile(r"#[0-9a-f]{12}$")
 _PROMPT_NAMES = frozenset({"task", "history", "turns", "observation", "admissible"})
 _TURN_NAMES = frozenset({"observation", "action"})
 
@@ -125,10 +128,11 @@ def render(style: str, task: str, history: Sequence[tuple[str, str]], observatio
     """The prompt of one turn.
 
     style: `compact` (word-level, for tiny policies), `full` (for instruction models), or the path of a folder
-    of your own with `prompt.txt` ($task, $history, $turns, $observation, $admissible) and `turn.txt` for one
-    turn of the history ($observation, $action). A paragraph of `prompt.txt` with $history or $admissible is
-    left out when there is no history, or no list of admissible actions. history: (observation, action) of the
-    last turns, oldest first. Raises TemplateError for an unusable style.
+    of your own (`./mine`, see `named_style`) with `prompt.txt` ($task, $history, $turns, $observation,
+    $admissible) and `turn.txt` for one turn of the history ($observation, $action). A paragraph of
+    `prompt.txt` with $history or $admissible is left out when there is no history, or no list of admissible
+    actions. history: (observation, action) of the last turns, oldest first. Raises TemplateError
+    for an unusable style.
     """
     paragraphs, turn = _templates(style)
     values: dict[str, str] = {"task": task, "observation": observation.text, "turns": str(len(history))}
@@ -156,10 +160,33 @@ def render_next(style: str, observation: Observation) -> str:
     shown = [(names, text) for names, text in paragraphs if _shown(names, values)]
     if not any("observation" in names for names, _ in shown):
         raise TemplateError(
-            f"{TEMPLATES / style / 'prompt.txt'}: a transcript repeats no task and no history, so "
+            f"{_folder(style) / 'prompt.txt'}: a transcript repeats no task and no history, so "
             "$observation must stand in a paragraph without $task, $history and $turns"
         )
     return "\n\n".join(text.substitute(values) for _, text in shown)
+
+
+def named_style(style: str) -> str:
+    """A style as configurations hold it: a name, or `FOLDER#FINGERPRINT` for the path of a folder.
+
+    With the fingerprint other templates are another configuration, and a changed file is noticed. Raises
+    TemplateError for an unusable style.
+    """
+    _templates(style)
+    folder = _folder(style).resolve()
+    own = folder.parent == TEMPLATES.resolve()
+    return folder.name if own else f"{folder}#{_fingerprint(folder)}"
+
+
+def _folder(style: str) -> Path:
+    """The folder of a style: one of ours by its name, else a path (a name with a `/` in it is a path)."""
+    plain = _MARK.sub("", style)
+    return Path(plain).expanduser() if "/" in plain else TEMPLATES / plain
+
+
+def _fingerprint(folder: Path) -> str:
+    contents = [(folder / name).read_bytes() for name in ("prompt.txt", "turn.txt")]
+    return hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
 
 
 def _shown(names: frozenset[str], values: Mapping[str, str]) -> bool:
@@ -169,11 +196,11 @@ def _shown(names: frozenset[str], values: Mapping[str, str]) -> bool:
 @lru_cache(maxsize=16)
 def _templates(style: str) -> tuple[tuple[tuple[frozenset[str], Template], ...], Template]:
     """The paragraphs of a style's prompt, each with the names in it, and the template of a past turn."""
-    folder = TEMPLATES / style
+    folder, mark = _folder(style), _MARK.search(style)
     if not folder.is_dir():
         known = ", ".join(sorted(path.name for path in TEMPLATES.iterdir() if path.is_dir()))
         raise TemplateError(
-            f"unknown prompt style {style!r}: expected one of {known}, or the path of a folder"
+            f"unknown prompt style {style!r}: expected one of {known}, or the path of a folder like ./mine"
         )
     prompt = _read(folder / "prompt.txt", _PROMPT_NAMES)
     paragraphs = tuple(
@@ -183,7 +210,10 @@ def _templates(style: str) -> tuple[tuple[tuple[frozenset[str], Template], ...],
     )
     if not any("observation" in names for names, _ in paragraphs):
         raise TemplateError(f"{folder / 'prompt.txt'}: $observation is missing")
-    return paragraphs, Template(_read(folder / "turn.txt", _TURN_NAMES))
+    turn = Template(_read(folder / "turn.txt", _TURN_NAMES))
+    if mark and mark[0] != f"#{_fingerprint(folder)}":
+        raise TemplateError(f"{folder}: its templates are no longer those that were planned with")
+    return paragraphs, turn
 
 
 def _read(path: Path, names: frozenset[str]) -> str:

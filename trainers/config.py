@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from envs.prompts import named_style
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -91,15 +93,21 @@ class ModelConfig(Section):
 class PromptConfig(Section):
     """How a turn is shown to the policy.
 
+    style: `compact`, `full`, or a folder with templates of your own (`envs.prompts.render`).
     history: how many earlier turns a prompt shows; with `rows: transcript` all of them stand before it.
     max_response_tokens: of one turn. max_context_tokens: of a transcript, prompt and responses; an episode
     ends as truncated where another whole response would not fit. null: the positions of the model.
     """
 
-    style: Literal["compact", "full"] = "compact"
+    style: str = "compact"
     history: Annotated[int, Field(ge=0)] = 0
     max_response_tokens: Count = 32
     max_context_tokens: Count | None = None
+
+    @field_validator("style")
+    @classmethod
+    def _usable(cls, style: str) -> str:
+        return named_style(style)
 
     @model_validator(mode="after")
     def _a_response_fits(self) -> PromptConfig:

@@ -703,3 +703,19 @@ def test_what_a_study_has_cost_counts_against_its_budget(plan: Plan) -> None:
     assert [text.split(" and ")[0] for text in over()] == ["2 hours spent"]
     (study.trial_folder(study.trials[0]) / "lock").write_text('{"gpu_seconds": 7200}')
     assert [text.split(" and ")[0] for text in over()] == ["2 hours spent", "2 GPU-hours spent"]
+
+
+def test_prompts_of_ones_own_are_checked_when_planned_and_are_part_of_a_trial(
+    plan: Plan, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "prompt.txt").write_text("$observation, $mood")
+    (mine / "turn.txt").write_text("$action")
+    with pytest.raises(MistakesError, match=r"prompt\.style: .*unknown \$mood"):
+        plan(overrides={"prompt.style": str(mine)})
+    (mine / "prompt.txt").write_text("$observation")
+    first = plan(overrides={"prompt.style": str(mine)}).trials[0]
+    (mine / "prompt.txt").write_text("now: $observation")
+    second = plan(overrides={"prompt.style": str(mine)}).trials[0]
+    assert len({first.cell, second.cell, plan().trials[0].cell}) == 3

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.prompts import REJECTIONS, TEMPLATES, TemplateError, parse, render, write_response
+from envs.prompts import REJECTIONS, TEMPLATES, TemplateError, named_style, parse, render, write_response
 from envs.text_env import Observation
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
@@ -158,6 +158,27 @@ def test_a_folder_of_ones_own_is_a_style(style):
 def test_unusable_templates_are_named(style, prompt, turn, message):
     with pytest.raises(TemplateError, match=message):
         render(style(prompt, turn), "", (), Observation("x", None, None))
+
+
+def test_a_style_of_ones_own_is_held_to_its_content(style, tmp_path, monkeypatch):
+    mine = style("$observation")
+    monkeypatch.chdir(tmp_path.parent)
+    held = named_style(f"./{tmp_path.name}")
+    assert held == named_style(mine) == named_style(held)
+    assert held.startswith(f"{tmp_path}#")
+    assert render(held, "", (), Observation("x", None, None)) == "x"
+    other = style("now: $observation")
+    assert named_style(other) != held
+    with pytest.raises(TemplateError, match="no longer those that were planned with"):
+        render(held, "", (), Observation("x", None, None))
+
+
+def test_styles_that_come_with_the_platform_keep_their_names():
+    assert [named_style(name) for name in ("compact", "full", f"{TEMPLATES}/full")] == [
+        "compact",
+        "full",
+        "full",
+    ]
 
 
 def test_an_unknown_style_names_the_known_ones():

@@ -64,8 +64,9 @@ class LanguageModel:
         """The model in a folder or of a name, with fresh adapters if the configuration asks for some.
 
         source: also a GGUF file, or `package:file` for a file that an installed package carries. Prompts in
-        the style `full` go through the chat template if the tokenizer has one. seed: of the adapters, which
-        change nothing before they are trained. Raises LanguageModelError when it cannot be loaded.
+        another style than `compact` go through the chat template if the tokenizer has one. seed: of the
+        adapters, which change nothing before they are trained. Raises LanguageModelError when it cannot be
+        loaded.
         """
         transformers = _import("transformers", "lm")
         transformers.utils.logging.disable_progress_bar()
@@ -79,7 +80,7 @@ class LanguageModel:
             raise LanguageModelError(f"model.path: {source} does not load: {error}") from error
         if config.lora is not None:
             model = _with_adapters(model, config.lora, seed)
-        chat = prompt.style == "full" and getattr(tokenizer, "chat_template", None) is not None
+        chat = prompt.style != "compact" and getattr(tokenizer, "chat_template", None) is not None
         return cls(model.to(choose_device(config)), tokenizer, chat=chat, dtype=getattr(torch, config.dtype))
 
     @property

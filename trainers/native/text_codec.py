@@ -23,8 +23,8 @@ class TextCodec:
 
     @classmethod
     def of(cls, tokenizer: Any, generation_config: Any, prompt: PromptConfig) -> TextCodec:
-        """A model's codec. Prompts in the style `full` use the chat template of a tokenizer that has one."""
-        chat = prompt.style == "full" and getattr(tokenizer, "chat_template", None) is not None
+        """A model's codec. All styles but `compact` use the chat template of a tokenizer that has one."""
+        chat = prompt.style != "compact" and getattr(tokenizer, "chat_template", None) is not None
         return cls(tokenizer, chat, ends_of(tokenizer, generation_config))
 
     def encode(self, prompt: str) -> list[int]:
