@@ -58,6 +58,14 @@ CASES = [
     # text that tries to get out of its box
     ("7", '7} \\boxed{8"); print("right', False, False),
     ("7", "\\\\\n\x00\ud800{", False, False),
+    # Python that would say so itself, were it run
+    ("7/2", "1+__import__('builtins').print('right')", False, False),
+    ("7/2", "}'); print('right'); exit(0) #", False, False),
+    # more answers than one
+    ("7", "6, 7", False, False),
+    ("7", r"7 \text{ or } 8", False, False),
+    ("7", r"6 \text{ or } 7", False, False),
+    ("7", r"\{6, 7, 8\}", False, False),
 ]
 
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import zlib
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from envs.process_pool import ProcessPool
 from envs.registry import load_environment
 from envs.webshop.files import DataError, RawShop
 from envs.webshop.goals import goals_of, split_goals
@@ -39,6 +41,7 @@ def test_no_eval_goal_is_ever_seen_in_training(load, name, observation):
 SCRIPT = """
 import random, sys
 import numpy
+from envs.process_pool import ProcessPool
 from envs.registry import load_environment
 from tests_of_goals import describe
 random.seed(1), numpy.random.seed(1)
@@ -69,6 +72,18 @@ def test_a_goal_index_means_the_same_goal_in_every_process(configuration, tmp_pa
     command = [sys.executable, "-c", script]
     found = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout
     assert found == describe(*load_environment(values))
+
+
+def test_a_goal_index_means_the_same_goal_in_every_worker(load):
+    environment, config = load()
+    seeds = list(range(60))
+    here = environment.make_pool(config)
+    apart = ProcessPool(partial(environment.make, config), workers=2, step_seconds=60)
+    for split in ("train", "eval"):
+        assert apart.reset(seeds, split) == here.reset(seeds, split)
+    # whichever worker has it, and however often
+    assert apart.reset(seeds[::-1], "eval") == here.reset(seeds, "eval")[::-1]
+    apart.close(), here.close()
 
 
 def test_goals_of_a_seed_never_change(load):
