@@ -89,7 +89,7 @@ class Places:
         varied = {
             tuple(swept.key.split(".")): value
             for swept, value, _ in chosen
-            if len(swept.choices) > 1 or swept.when
+            if len(swept.choices) > 1  # what decides whether a single value is taken is told already
         }
         levels = {swept.key: canonical_json(value) for swept, value, _ in chosen if not swept.when}
         decided: dict[str, tuple[str, ...]] = {}
