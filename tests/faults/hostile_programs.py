@@ -48,6 +48,18 @@ def hostile(
 # Time
 
 hostile("busy_loop", "burns CPU for ever", "CPU limit", "while True: pass", "cpu wall")
+hostile(
+    "timer_storm",
+    "a timer whose signals never stop",
+    "CPU or wall limit, by SIGKILL",
+    """
+    import signal
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 1e-6, 1e-6)
+    while True: pass
+    """,
+    "cpu wall",
+)
 hostile("sleep_forever", "sleeps for ever", "wall limit", "import time\ntime.sleep(1e6)", "wall")
 hostile(
     "regular_expression",
@@ -169,6 +181,22 @@ hostile(
     then="import os\nprint('ESCAPED' if os.listdir('/tmp') else 'empty')",
 )
 hostile(
+    "deep_folders",
+    "nests folders without end",
+    "number of files in the folder",
+    "import os\nwhile True: os.mkdir('deeper'); os.chdir('deeper')",
+    "raised",
+    "No space left",
+)
+hostile(
+    "sparse_file",
+    "a file of a terabyte that holds nothing",
+    "limit on the size of files",
+    "open('/tmp/sparse', 'wb').truncate(1 << 40)",
+    "raised",
+    "File too large",
+)
+hostile(
     "many_files",
     "makes more files than there may be",
     "number of files in the folder",
@@ -237,6 +265,19 @@ hostile(
     """,
     "raised",
     "can't start new thread",
+)
+hostile(
+    "thread_stays",
+    "leaves a thread and an exit handler running",
+    "the process ends with its code",
+    """
+    import atexit, threading, time
+    threading.Thread(target=lambda: time.sleep(1e6)).start()
+    atexit.register(time.sleep, 1e6)
+    print("ended")
+    """,
+    "done",
+    "ended",
 )
 hostile(
     "daemon",
@@ -622,6 +663,32 @@ hostile(
         except OSError: pass
     """,
     "done cpu",
+)
+hostile(
+    "forges_report",
+    "tells the host that it ended well, on every descriptor that might reach it",
+    "the worker's socket is closed before it starts",
+    """
+    import os
+    for number in range(3, 64):
+        try: os.write(number, b'{"status": 0, "stopped": null, "cpu_seconds": 0.0}'); print("ESCAPED")
+        except OSError: pass
+    raise ValueError("not well")
+    """,
+    "raised",
+    "not well",
+)
+hostile(
+    "types_for_the_host",
+    "puts keystrokes into the terminal of whoever runs it",
+    "there is no terminal",
+    """
+    import fcntl, termios
+    for number in range(3):
+        try: fcntl.ioctl(number, termios.TIOCSTI, b"x"); print("ESCAPED")
+        except OSError: pass
+    """,
+    "done",
 )
 hostile(
     "leaves_data",
