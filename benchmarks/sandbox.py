@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time, sleep
 
 import yaml
 
@@ -26,6 +26,7 @@ from envs.tir_math.sandbox.usage import descendants, usage
 
 ROOT = Path(__file__).parents[1]
 EPISODES = 128
+IDLE_SECONDS = 10.0
 SMALL = "print(37 * 85)"
 SOLVE = "from sympy import *\nx = symbols('x')\nprint(solve(x**2 - 5*x + 6))"
 WARM_UP = "from sympy import *\nx = symbols('x')\nsolve(x**2 - 1)"
@@ -58,6 +59,21 @@ def snippets(label: str, packages: tuple[str, ...], warm_up: str, codes: dict[st
         measure(f"{label}, small, in batches of 100", lambda: pool.run(batch), 3, each=100)
         session = Snippet(SMALL, (SMALL,) * 3)
         measure(f"{label}, small, fourth of a session", lambda: pool.run([session]), 50)
+
+
+def idle() -> None:
+    """What a worker costs that has nothing to do: it waits for its socket, and nobody polls it."""
+    with SandboxPool(Limits(), ("sympy",), warm_up=WARM_UP, workers=1) as pool:
+        pool.run([Snippet(SMALL)])
+        workers = list(descendants(os.getpid()))
+        memory = sum(usage(process).memory_bytes for process in workers)
+        before, own = cpu_seconds(), process_time()
+        sleep(IDLE_SECONDS)
+        worker, host = 1e3 * (cpu_seconds() - before), 1e3 * (process_time() - own)
+        print(
+            f"idle for {IDLE_SECONDS:g} s, with sympy: worker {worker:.0f} ms of CPU, host {host:.1f} ms; "
+            f"{memory / 2**20:.0f} MB resident"
+        )
 
 
 def peers() -> None:
@@ -111,6 +127,7 @@ def main() -> None:
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     snippets("plain", (), "", {"small": SMALL})
     snippets("sympy", ("sympy",), WARM_UP, {"small": SMALL, "solve": SOLVE})
+    idle()
     peers()
     turn()
 

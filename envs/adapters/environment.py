@@ -15,7 +15,7 @@ from envs.adapters.engine import AdapterError, named
 from envs.demonstrations import demonstrate
 from envs.pool import SerialPool
 from envs.process_pool import ProcessPool
-from envs.text_env import Demonstration, EnvPool, Expert, Split, TextEnv
+from envs.text_env import Demonstration, EnvPool, Expert, Inventory, Need, Split, TextEnv
 
 _VOCABULARY_EPISODES = 300
 _TASK = "Act in the environment below, one action a turn. You have {turns} turns."
@@ -62,12 +62,21 @@ class AdapterEnvironment:
 
     def data_id(self, config: AdapterConfig) -> str:
         """The library and its version: environments change with them."""
-        try:
-            version = metadata.version(self._distribution)
-        except metadata.PackageNotFoundError:
-            version = "missing" if find_spec(self._module) is None else "unknown"
         told = "" if self._source is None else f" {self._source(config)}"
-        return f"{self._distribution}-{version}{told}"
+        return f"{self._distribution}-{self._version or 'missing'}{told}"
+
+    def inventory(self, config: AdapterConfig) -> Inventory:
+        """What is played, and the library."""
+        played = getattr(config, "id", None) or getattr(config, "factory", None) or config.name
+        need = Need(self._distribution, self._version, self._remedy)
+        return Inventory(f"{played}: {config.train_seeds:,} + {config.eval_seeds:,} seeds", (need,))
+
+    @property
+    def _version(self) -> str | None:
+        try:
+            return metadata.version(self._distribution)
+        except metadata.PackageNotFoundError:
+            return None if find_spec(self._module) is None else "unknown"
 
     def problems(self, config: AdapterConfig) -> list[str]:
         """The library is missing, or the environment cannot be made and started."""
