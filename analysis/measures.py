@@ -81,7 +81,7 @@ def run_table(study: Study) -> RunTable:
     seen = [trial for trial in study.trials if trial.status != "failed" and _recorded(trial)]
     kept = {trial.id for trial in seen}
     excluded = {trial.id: trial.status for trial in study.trials if trial.id not in kept}
-    varying = _planned_labels(differing({trial.cell: trial.config or trial.options for trial in seen}), seen)
+    varying = _planned_labels(differing({trial.cell: trial.choices or trial.options for trial in seen}), seen)
     settings = _settings(varying, study)
     rows = []
     for trial in seen:

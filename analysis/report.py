@@ -15,6 +15,7 @@ from analysis.effects import Effect, matched_effects
 from analysis.figures import Drawn, draw_all
 from analysis.markdown import code, escape, listing, table
 from analysis.paper import MODEL, SOURCE, published
+from analysis.plot_tuning import draw_tuning
 from analysis.provenance import what_ran
 from analysis.results import (
     BAD_ENDS,
@@ -26,6 +27,7 @@ from analysis.results import (
     trial_table,
 )
 from analysis.study import Study, Trial, load_study
+from analysis.tuning import FIGURE, tuning_section
 
 MOST_ROWS = 40
 CONTROLS = ("env", "model", "cloning")
@@ -48,7 +50,8 @@ def write_report(study: Path, progress: Callable[[str], None] | None = None) -> 
     tell("writing the curves")
     curve_table(loaded, cells).to_csv(folder / "curves.csv", index=False)
     drawn = draw_all(cells, folder / "figures", progress)
-    text = render(loaded, cells, drawn)
+    note = draw_tuning(loaded.searches, folder / "figures" / FIGURE)
+    text = render(loaded, cells, drawn, tuning_note=note)
     path = folder / "report.md"
     temporary = path.with_suffix(".tmp")
     temporary.write_text(text, encoding="utf-8")
@@ -56,14 +59,20 @@ def write_report(study: Path, progress: Callable[[str], None] | None = None) -> 
     return path
 
 
-def render(study: Study, cells: Sequence[Cell], drawn: Sequence[Drawn]) -> str:
-    """The report as markdown; figures are linked relative to the report's folder."""
+def render(
+    study: Study, cells: Sequence[Cell], drawn: Sequence[Drawn], *, tuning_note: str | None = None
+) -> str:
+    """The report as markdown; figures are linked relative to the report's folder.
+
+    tuning_note: what goes below the figure of tuning; None where there is none.
+    """
     sections = [
         [f"# {escape(study.name)}", *([f"> {escape(study.question)}"] if study.question else [])],
         ["## Answer", *answer(study, cells), *_method_tables(cells), *_show(drawn, "overview")],
         ["## What happened", *_what_happened(study, cells, drawn)],
         ["## What changed when only one axis changed", *_axes(study)],
         ["## How stable training was", *_show(drawn, *STABILITY)],
+        ["## Tuning", *tuning_section(study, tuning_note)],
         ["## What ran", *what_ran(study)],
         ["## Trials that do not count", *_not_counted(study, cells)],
         ["## Beside the paper", *_paper(cells)],

@@ -154,7 +154,7 @@ def effect_table(study: Study) -> pd.DataFrame:
     Columns beside the settings: block (environment, clone, seed), final, collapsed.
     """
     results = [trial for trial in study.trials if trial.has_result]
-    varying = differing({trial.cell: trial.config or trial.options for trial in results})
+    varying = differing({trial.cell: trial.choices or trial.options for trial in results})
     table = varying.loc[[trial.cell for trial in results]].copy()
     table.index = pd.Index([trial.id for trial in results], name="trial")
     table["block"] = [_block(trial) for trial in results]
@@ -176,7 +176,7 @@ def _labels(groups: dict[str, list[Trial]]) -> dict[str, str]:
         if count == 1:
             continue
         namesakes = [cell for cell in groups if places[cell] == place]
-        table = differing({cell: groups[cell][0].config for cell in namesakes})
+        table = differing({cell: groups[cell][0].choices for cell in namesakes})
         for cell in namesakes:
             values = {str(name): str(table.at[cell, name]) for name in table.columns}
             settings = [f"{name.rpartition('.')[2]}={value}" for name, value in values.items()]

@@ -21,6 +21,7 @@ import yaml
 from analysis.collapse import CollapseRule, Verdict, judge
 from analysis.early_warning import number
 from analysis.factors import option_label
+from analysis.searches import Search, read_searches
 
 RESULTS = ("stable", "unstable", "undecided", "collapsed", "diverged")
 """Outcomes that are a result; `failed` and `interrupted` are none, and a trial may have no outcome yet."""
@@ -65,6 +66,8 @@ class Histograms:
 class Trial:
     """One trial. `options` names the option of each axis; `config` is empty where `trial.yaml` is missing.
 
+    tuned: the configuration keys whose values were searched for, for its method.
+
     rule: the thresholds it ran under (the defaults where its configuration does not say).
 
     status: its recorded outcome; else `unfinished` (records but no outcome: it still runs, or was killed),
@@ -85,6 +88,15 @@ class Trial:
     outcome: RecordedOutcome | None = None
     rule: CollapseRule = field(default_factory=CollapseRule)
     problems: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
+
+    @property
+    def choices(self) -> Mapping[str, Any]:
+        """Its configuration without what was tuned: that is part of a method, and no choice beside it."""
+        config: Mapping[str, Any] = self.config
+        for key in self.tuned:
+            config = _without(config, key.split("."))
+        return config
 
     @property
     def has_result(self) -> bool:
@@ -134,7 +146,8 @@ class Study:
     """A study: `trials` as its last plan names and orders them; `others` merely lie in its folder.
 
     seeds_until: how wide a cell's interval may be until it gets another seed; None where seeds are fixed.
-    hypotheses: those its grid declared, as written.
+    hypotheses: those its grid declared, as written. tuning: trials that tried candidates of `searches`, which
+    are never compared.
     """
 
     folder: Path
@@ -147,6 +160,8 @@ class Study:
     problems: tuple[str, ...] = ()
     seeds_until: float | None = None
     hypotheses: tuple[str, ...] = ()
+    tuning: tuple[Trial, ...] = ()
+    searches: tuple[Search, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,7 +187,12 @@ def load_study(folder: Path) -> Study:
     ids = {str(entry["id"]) for entry in planned}
     places = folder / "trials"
     found = sorted(place.name for place in places.iterdir() if place.is_dir()) if places.is_dir() else []
-    trials = [_load_trial(places / str(entry["id"]), entry) for entry in planned]
+    tuning = plan.get("tuning")
+    tuned = tuple(map(str, tuning.get("keys", ()))) if isinstance(tuning, dict) else ()
+    loaded = [
+        (_load_trial(places / str(entry["id"]), entry, tuned), entry.get("tuning")) for entry in planned
+    ]
+    trials = [trial for trial, search in loaded if not search]
     others = [_load_trial(places / name, {}) for name in found if name not in ids]
     if not planned:
         trials, others = others, []
@@ -191,6 +211,8 @@ def load_study(folder: Path) -> Study:
         others=tuple(others),
         problems=tuple(problems),
         hypotheses=tuple(map(str, declared)) if isinstance(declared, list) else (),
+        tuning=tuple(trial for trial, search in loaded if search),
+        searches=read_searches(folder / "tuning.json") if tuned else (),
         seeds_until=number(until.get("ci_width")) if isinstance(until, dict) else None,
     )
 
@@ -261,7 +283,18 @@ def read_histograms(path: Path, name: str) -> Histograms | None:
     )
 
 
-def _load_trial(folder: Path, planned: Mapping[str, Any]) -> Trial:
+def _without(config: Mapping[str, Any], path: list[str]) -> Mapping[str, Any]:
+    """A mapping without what lies at a path of it."""
+    first, *rest = path
+    if first not in config:
+        return config
+    if not rest:
+        return {key: value for key, value in config.items() if key != first}
+    inner = config[first]
+    return {**config, first: _without(inner, rest)} if isinstance(inner, Mapping) else config
+
+
+def _load_trial(folder: Path, planned: Mapping[str, Any], tuned: tuple[str, ...] = ()) -> Trial:
     document, problems = _read_mapping(folder / "trial.yaml") if folder.is_dir() else ({}, [])
     recorded, more = _read_mapping(folder / "outcome.json", missing_ok=True)
     outcome = _outcome(recorded)
@@ -303,6 +336,7 @@ def _load_trial(folder: Path, planned: Mapping[str, Any]) -> Trial:
         outcome=outcome,
         rule=rule,
         problems=(*problems, *more),
+        tuned=tuned,
     )
 
 

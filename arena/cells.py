@@ -36,6 +36,7 @@ from arena.surroundings import Places, Surroundings, by_section
 class Cell:
     """A cell: everything of its trials but their seeds.
 
+    label, name: of its point with and without the swept values.
     clone: the id of the clone that seed 0 starts from, and all others unless each has its own; data: what the
     environment's episodes are made of; problems: why they cannot run on this machine.
     surroundings, levels: the level of every factor that may vary: of environment and swept keys, and of axes
@@ -44,6 +45,7 @@ class Cell:
 
     id: str
     label: str
+    name: str
     methods: tuple[str, ...]
     point: Point
     env: str
@@ -192,6 +194,7 @@ class _Maker:
         return Cell(
             id=digest(texts, env.data_id, stops=config.collapse.stop),
             label=name.label + around.suffix,
+            name=name.label,
             methods=name.methods,
             point=name.point,
             env=around.base.env,

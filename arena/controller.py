@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
-from arena.growth import Growth
+from arena.growth import live_growth
 from arena.interrupts import counting_interrupts
 from arena.jobs import Jobs
 from arena.ledger import trial_state
@@ -69,7 +69,7 @@ def run_study(
         since = datetime.now().astimezone().isoformat(" ", "seconds")
         timer.sign({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         terminal = stack.enter_context(output_into(study.folder / RAY_LOG))
-        run = _Run(study, chosen, terminal, timer, retry_failed=retry_failed)
+        run = _Run(study, chosen, terminal, timer, retry_failed=retry_failed, grows=only is None)
         return run.to_the_end(address)
 
 
@@ -84,6 +84,7 @@ class _Run:
         timer: Timer,
         *,
         retry_failed: bool,
+        grows: bool,
     ) -> None:
         self.study, self.chosen, self.timer = study, chosen, timer
         self.console = Terminal(file=terminal)
@@ -99,13 +100,14 @@ class _Run:
         origin = provenance()
         self.events.write("run started", todo=len(self.todo), swept=swept, **origin)
         write_plan(study, self.states)
-        growth = Growth(study) if len(chosen) == len(study.trials) else None
+        growth = live_growth(study) if grows else None
         self.jobs = Jobs(study, self.todo, self.states, self.events, origin, growth)
         self._take_added()
         self.refused = self.stopped = False
         self.used_up: str | None = None
         self._next_look = 0.0
         self.problem: str | None = None
+        self.growth = growth
 
     def to_the_end(self, address: str | None) -> int:
         """Run the trials, then report; the exit code."""
@@ -258,9 +260,13 @@ class _Run:
         lacking = [state for state in states if state not in ("done", "unavailable")]
         if self.refused or (self.used_up and lacking):
             return WRONG
-        if self.stopped and lacking:
+        if self.stopped and (lacking or self._untuned()):
             return INTERRUPTED
-        return SOME_FAILED if lacking or self.problem else DONE
+        return SOME_FAILED if lacking or self.problem or self._untuned() else DONE
+
+    def _untuned(self) -> tuple[str, ...]:
+        """What should have been tuned and is not."""
+        return () if self.growth is None else self.growth.unfinished
 
     def _look(self) -> dict[str, State]:
         """The state of every planned trial, from its folder; without a result, unavailable stays so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from arena.identity import FIRST_TUNING_SEED
 from arena.limits import USUAL, OnOutOfMemory
 from arena.mistakes import brief
 from trainers.config import Count, NonNegative, Positive
@@ -179,6 +181,82 @@ class AdaptiveSeeds(Strict):
         return self
 
 
+class TunedParameter(Strict):
+    """`[1e-4, 3e-4]`, `{low: 1e-5, high: 1e-2, log: true}`, either with `when: {key: value}`."""
+
+    choices: list[Any] | None = None
+    """Values to choose from."""
+    low: int | float | None = None
+    high: int | float | None = None
+    """The ends of a range, of whole numbers when both are whole."""
+    log: bool = False
+    """Whether the range is searched on a logarithmic scale."""
+    when: dict[str, Any] = {}
+    """For whom it is searched; the others keep their value."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            return {"choices": value}
+        if isinstance(value, dict):
+            return value
+        raise PydanticCustomError(
+            "tuned",
+            "expected a list of values or {form}, got {given}",
+            {"form": "{low: 1e-5, high: 1e-2, log: true}", "given": brief(value)},
+        )
+
+    @model_validator(mode="after")
+    def _one_of(self) -> TunedParameter:
+        if self.choices is not None:
+            if self.low is not None or self.high is not None or self.log:
+                raise PydanticCustomError("tuned", "give choices, or low and high; not both")
+            if len(self.choices) < 2:
+                raise PydanticCustomError("tuned", "list at least two values to choose from")
+            if twice := [value for i, value in enumerate(self.choices) if value in self.choices[:i]]:
+                raise PydanticCustomError("tuned", "{value} is listed twice", {"value": brief(twice[0])})
+            if any(not isinstance(value, str | int | float | bool | None) for value in self.choices):
+                raise PydanticCustomError("tuned", "values to choose from are numbers, words, true or false")
+        elif self.low is None or self.high is None:
+            raise PydanticCustomError("tuned", "give a list of values, or both low and high")
+        elif not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise PydanticCustomError(
+                "tuned", "low ({low}) is not below high ({high})", {"low": self.low, "high": self.high}
+            )
+        elif self.log and self.low <= 0:
+            raise PydanticCustomError("tuned", "a logarithmic range starts above 0; raise low, or drop log")
+        return self
+
+    @property
+    def ends(self) -> list[Any]:
+        """Values that are right when all are: every choice, or both ends of the range."""
+        return list(self.choices) if self.choices is not None else [self.low, self.high]
+
+
+class TuningSection(Strict):
+    """A search for the best values of some keys, before the grid's seeds are run with them."""
+
+    params: Annotated[dict[str, TunedParameter], Field(min_length=1)]
+    """Configuration keys to search over: {trainer.learning_rate: {low: 1e-5, high: 1e-2, log: true}}."""
+    trials: Count = 8
+    """Candidates per search, the same for all."""
+    per: Literal["method", "cell"] = "method"
+    """Who gets values of its own: each point, the same in all its cells, or each cell."""
+    sampler: Literal["tpe", "random", "qmc", "gp"] = "tpe"
+    """How Optuna proposes candidates: tree-structured Parzen estimators, at random, quasi-random, Gaussian
+    processes.
+    """
+    seeds: Count = 1
+    """With how many seeds each candidate is tried; none of them is among the grid's."""
+    parallel: Count = 2
+    """Candidates of a search tried side by side."""
+    until: Literal["stable"] | None = None
+    """Whether a search ends at its first candidate that is stable and has learned."""
+    storage: str | None = None
+    """An Optuna storage URL; a file in the study's folder when absent."""
+
+
 LISTED, ADAPTIVE = "listed seeds", "adaptive seeds"
 
 
@@ -220,8 +298,8 @@ class Grid(Strict):
     """Rules that everything must meet, or everything that matches their `when`."""
     sweep: dict[str, Sweep] = {}
     """Configuration keys with values to cross with everything."""
-    tuning: None = None
-    """Hyper-parameter search per method: not available yet."""
+    tuning: TuningSection | None = None
+    """Configuration keys to search for the best values of, before the seeds are run with them."""
     profile: str = "auto"
     """Where it runs: laptop, gpu or cluster; auto is gpu where there is one, else laptop."""
     overrides: dict[str, Any] = {}
@@ -259,6 +337,12 @@ class Grid(Strict):
             raise PydanticCustomError("seeds", "a count is at least 1 and a seed at least 0")
         if twice := [seed for seed in listed if listed.count(seed) > 1]:
             raise PydanticCustomError("seeds", "seed {seed} is listed twice", {"seed": twice[0]})
+        if max(listed) >= FIRST_TUNING_SEED:
+            raise PydanticCustomError(
+                "seeds",
+                "seeds from {first} on are those of tuning; take lower ones",
+                {"first": FIRST_TUNING_SEED},
+            )
         return value
 
     @field_validator("name")
@@ -268,13 +352,6 @@ class Grid(Strict):
             raise PydanticCustomError(
                 "name", "runs of all studies are kept in {name}; choose another", {"name": value}
             )
-        return value
-
-    @field_validator("tuning", mode="before")
-    @classmethod
-    def _tuning(cls, value: Any) -> Any:
-        if value is not None:
-            raise PydanticCustomError("tuning", "tuning is not available yet; remove the key or write null")
         return value
 
     @property

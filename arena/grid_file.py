@@ -22,12 +22,17 @@ from arena.grid import (
     ResourcesSection,
     SeedsUntil,
     Sweep,
+    TunedParameter,
+    TuningSection,
 )
 from arena.identity import TrialConfig
 from arena.mistakes import Mistake, MistakesError, Place, brief, explain, nearest, unknown
 from arena.options import AXES, Catalogue, FunctionError, Option, make_option
 from arena.rules import RULES, Preference, Rule, RuleReader
 from arena.yaml_source import Path_, Source, dotted, flatten, parse, read
+
+NOT_TUNED = ("env", "evaluation", "collapse", "seed", "model", "backend", "preset")
+"""Sections of a configuration that say what is compared and how, not how it is trained."""
 
 GROUP_KEYS = ("model", "backend", "preset")
 """Configuration keys that, given a name, choose a file of the group of that name."""
@@ -74,6 +79,17 @@ class SweptKey:
     place: Place
 
 
+@dataclass(frozen=True, eq=False)
+class TunedEntry:
+    """A key that is tuned where all conditions of `when` hold. ends: what may be tried, with places."""
+
+    name: str
+    parameter: TunedParameter
+    when: tuple[Condition, ...]
+    ends: tuple[tuple[Any, Place], ...]
+    place: Place
+
+
 @dataclass
 class GridFile:
     """A grid file as read. With `mistakes`, what could be read of it, so that more can be found.
@@ -90,6 +106,7 @@ class GridFile:
     points: list[PointEntry] = field(default_factory=list)
     overrides: list[Setting] = field(default_factory=list)
     sweep: list[SweptKey] = field(default_factory=list)
+    tuned: list[TunedEntry] = field(default_factory=list)
     assigned: list[Setting] = field(default_factory=list)
     rules: list[Rule] = field(default_factory=list)
     priority: list[Preference] = field(default_factory=list)
@@ -187,7 +204,10 @@ def _fields_at(path: Path_) -> Iterable[str]:
         ("resources",): ResourcesSection,
         ("seeds",): AdaptiveSeeds,
         ("seeds", "until"): SeedsUntil,
+        ("tuning",): TuningSection,
     }
+    if path[:2] == ("tuning", "params") and len(path) == 3:
+        return TunedParameter.model_fields
     return sections[path].model_fields if path in sections else ()
 
 
@@ -238,6 +258,8 @@ class _Reader:
             file.overrides += self._settings(path, inner, path)
         for key, swept in grid.sweep.items():
             self._sweep(key, swept)
+        for key, parameter in (grid.tuning.params if grid.tuning else {}).items():
+            self._tuned(key, parameter)
         for key, value, place in assigned:
             for path, inner in flatten({key: value}):
                 file.assigned += self._settings(path, inner, path, place)
@@ -411,6 +433,29 @@ class _Reader:
         if when is not None and all(settings for _, settings in found):
             choices = tuple((value, tuple(settings)) for value, settings in found)
             self.file.sweep.append(SweptKey(key, choices, when, dotted(path), self.source.place(path)))
+
+    def _tuned(self, key: str, parameter: TunedParameter) -> None:
+        path: Path_ = ("tuning", "params", key)
+        inner = (*path, "choices") if (*path, "choices") in self.source.places else path
+        if parameter.choices is None:
+            ends = [(parameter.low, (*path, "low")), (parameter.high, (*path, "high"))]
+        else:
+            ends = [(value, (*inner, index)) for index, value in enumerate(parameter.choices)]
+        section = key.partition(".")[0]
+        if section in NOT_TUNED:
+            self._note(
+                path, f"{section} is the same for all that is compared; tune something else", at_key=True
+            )
+            return
+        if key in self.file.grid.sweep:
+            self._note(path, "swept as well as tuned; take it out of one of them", at_key=True)
+            return
+        if not self._settings((key,), ends[0][0], path):
+            return
+        when = RuleReader(self.file, self.catalogue, self._note).conditions(parameter.when, (*path, "when"))
+        if when is not None:
+            placed = tuple((value, self.source.place(at)) for value, at in ends)
+            self.file.tuned.append(TunedEntry(key, parameter, when, placed, self.source.key_place(path)))
 
     def _together(self, keys: Mapping[str, Any], path: Path_) -> list[Setting]:
         """The settings of keys that move together; none when one of them cannot be set."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from arena.grid import Design, Grid
+from arena.grid import Design, Grid, TuningSection
 from arena.grid_file import GROUP_KEYS
 from arena.identity import CollapseConfig, TrialConfig
 from arena.options import AXES, Catalogue
@@ -50,6 +50,7 @@ def grid_schema(catalogue: Catalogue) -> Schema:
             ),
         },
         design=_design(),
+        tuning=_tuning(keys),
         profile={"enum": ["auto", *catalogue.names("profile")]},
         overrides=_keys(keys),
         collapse={
@@ -60,7 +61,7 @@ def grid_schema(catalogue: Catalogue) -> Schema:
             },
         },
     )
-    for unused in ("Choice", "Design", "Sweep"):
+    for unused in ("Choice", "Design", "Sweep", "TunedParameter", "TuningSection"):
         schema["$defs"].pop(unused, None)
     return schema
 
@@ -76,6 +77,35 @@ def _design() -> Schema:
     names = [name for name in fields["name"]["enum"] if name != "d_optimal"]
     alone = [_closed({name: value}, required=[name]) for name, value in numbered.items()]
     return {"anyOf": [{"enum": names}, *alone]}
+
+
+def _tuning(keys: Mapping[str, Schema]) -> Schema:
+    """What to tune over which keys, or null."""
+    fields = {name: _value(field.rebuild_annotation()) for name, field in TuningSection.model_fields.items()}
+    for name, field in TuningSection.model_fields.items():
+        fields[name]["description"] = field.description
+    when = {"when": {"type": "object", "minProperties": 1}}
+
+    def parameter(value: Schema) -> Schema:
+        choices = {"type": "array", "minItems": 2, "items": value}
+        number = {"type": "number"}
+        span = {"low": number, "high": number, "log": {"type": "boolean"}, **when}
+        return {
+            "anyOf": [
+                choices,
+                _closed({"choices": choices, **when}, required=["choices"]),
+                _closed(span, required=["low", "high"]),
+            ]
+        }
+
+    fields["params"] = {
+        "type": "object",
+        "minProperties": 1,
+        "properties": {key: parameter(value) for key, value in keys.items()},
+        "additionalProperties": parameter({}),
+        "description": fields["params"]["description"],
+    }
+    return {"anyOf": [{"type": "null"}, _closed(fields, required=["params"])]}
 
 
 def _conditional(*values: Schema) -> Schema:

@@ -15,6 +15,9 @@ from trainers.config import Count, NonNegative, Section, Share, TrainingConfig
 IDENTITY_VERSION = 1
 """Part of every id. Raise it when the same configuration starts to mean something else."""
 
+FIRST_TUNING_SEED = 1_000_000
+"""Tuning tries its candidates with seeds from here on, which no trial has whose result is compared."""
+
 NOT_IN_IDENTITY = frozenset(
     {
         ("seed",),

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arena.clones import clone_folder, clone_job_folder, is_ready
+from arena.growth import Growth, GrowthError
 from arena.locks import is_held, read_holder
 from arena.plan import PlannedTrial, State, Study
 from arena.processes import ProcessMark
@@ -22,9 +23,6 @@ from arena.schedule import Schedule, Waiting
 from arena.study_files import EventLog, prepare_trial, trial_sheet
 from arena.supervisor import Ending, Job
 from arena.trial import prepare_clone
-
-if TYPE_CHECKING:
-    from arena.growth import Growth
 
 logger = logging.getLogger(__name__)
 
@@ -144,12 +142,16 @@ class Jobs:
             return
         try:
             added = self._growth.more(self.study.trials, self.states)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, GrowthError) as error:
             logger.error("no trials could be added to the study: %s", error)
             return
         if not added:
             return
-        self.study = replace(self.study, trials=(*self.study.trials, *added))
+        self.study = replace(
+            self.study,
+            trials=(*self.study.trials, *added),
+            progress=dict(self._growth.progress),
+        )
         self.states |= {trial.id: trial.state for trial in added}
         self._added += added
         to_run = [trial for trial in added if trial.state in ("pending", "interrupted")]

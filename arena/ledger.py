@@ -26,6 +26,7 @@ class NoSuchTrialError(LookupError):
 class Standing:
     """Where a trial stands.
 
+    tuning: the id of the search whose candidate it tries; empty for a trial whose result is compared.
     label, env, seed: from the plan, empty and None for a trial the last plan does not have. outcome: None
     while there is none. step: the last one trained. success: that of the last evaluation, while it has none.
     """
@@ -39,6 +40,7 @@ class Standing:
     seed: int | None = None
     step: int | None = None
     success: float | None = None
+    tuning: str = ""
 
 
 def trial_state(folder: Path) -> TrialState:
@@ -176,6 +178,7 @@ def _standing(study: Path, name: str, trial: dict[str, Any] | None) -> Standing:
         seed=told.get("seed"),
         step=step,
         success=success,
+        tuning=str(told.get("tuning", "")),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,6 +48,7 @@ class PlannedTrial:
     clone: the id of the clone it starts from (`arena.clones`).
     rank: trials of a lower one are started first.
     data: what its environment's episodes are made of (`Environment.data_id`).
+    search: the id of the search whose candidate it tries; empty for trials whose results are compared.
     """
 
     id: str
@@ -64,6 +65,89 @@ class PlannedTrial:
     clone: str = ""
     rank: int = 0
     data: str = ""
+    search: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedKey:
+    """A configuration key that is searched over: one of `choices`, or from `low` to `high`."""
+
+    name: str
+    choices: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The key, part by part."""
+        return tuple(self.name.split("."))
+
+    @property
+    def text(self) -> str:
+        """`1e-4 to 1e-2 (log)`, or the choices."""
+        if self.choices:
+            return ", ".join(map(str, self.choices))
+        return f"{self.low:g} to {self.high:g}{' (log)' if self.log else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search for the values of some keys that suit a method or cell best.
+
+    cells: those that get the values, each as a trial that is not tuned. candidates: how many are tried.
+    seeds: those that each is tried with; parallel: how many are tried side by side. until_stable: whether to
+    end at the first that is stable and has learned. storage: an Optuna storage URL, None for the study's own.
+    """
+
+    id: str
+    label: str
+    cells: tuple[PlannedTrial, ...]
+    keys: tuple[TunedKey, ...]
+    candidates: int
+    seeds: tuple[int, ...]
+    parallel: int
+    sampler: str
+    until_stable: bool
+    storage: str | None
+
+    @property
+    def most_trials(self) -> int:
+        """How many trials the candidates are at most."""
+        return self.candidates * len(self.cells) * len(self.seeds)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Values that were tried. trials: the ids of its trials. score: None while it runs, and where one failed.
+
+    success: mean final success; stable: whether all its trials were stable and had learned.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    trials: tuple[str, ...]
+    state: str = "running"
+    score: float | None = None
+    success: float | None = None
+    outcomes: tuple[str, ...] = ()
+    stable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is. finished: no candidate is to come. importance: of each key, summing to 1."""
+
+    search: str
+    candidates: tuple[Candidate, ...] = ()
+    finished: bool = False
+    importance: Mapping[str, float] | None = None
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The candidate of the highest score, the first of equals; None before the end, or if all failed."""
+        scored = [(one.score, -one.number, one) for one in self.candidates if one.score is not None]
+        return max(scored)[2] if scored and self.finished else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +155,10 @@ class Estimate:
     """What the trials without a result will take.
 
     trial_seconds: per trial id, of the clock, run alone; seconds: for all of them, `at_once` side by side,
-    clones included; source: where the numbers come from, for people. most_added: trials that results may add
-    to the plan at most; added_seconds: how long those would take beside what is planned.
+    clones included; source: where the numbers come from, for people. later: trials that are planned and not
+    known yet, because tuning decides what they are; tuning_seconds: the part of `seconds` that tuning takes.
+    most_added: trials that results may add to the plan at most; added_seconds: how long those would take
+    beside what is planned.
     """
 
     trial_seconds: Mapping[str, float]
@@ -80,6 +166,8 @@ class Estimate:
     gpu_hours: float
     at_once: int
     source: str
+    later: int = 0
+    tuning_seconds: float = 0.0
     most_added: int = 0
     added_seconds: float = 0.0
 
@@ -133,7 +221,8 @@ class Study:
     how trials are treated that take too long or fail.
     over_budget: each way in which the plan exceeds its budget, as a sentence; empty when it does not.
     replication: when cells get more seeds than they have here; None for never. hypotheses: what the grid
-    expects, in the forms of `analysis.hypotheses`.
+    expects, in the forms of `analysis.hypotheses`. searches: what is tuned before it is run; seeds: those of
+    every cell; progress: how far searches are, by id, as it is on file.
     """
 
     name: str
@@ -153,6 +242,9 @@ class Study:
     handling: Handling = USUAL
     replication: Replication | None = None
     hypotheses: tuple[str, ...] = ()
+    searches: tuple[Search, ...] = ()
+    seeds: tuple[int, ...] = ()
+    progress: Mapping[str, Progress] = field(default_factory=dict)
 
     @property
     def studies(self) -> Path:
@@ -174,8 +266,24 @@ class Study:
             "profile": self.profile,
             **self._seeds(),
             **({"hypotheses": list(self.hypotheses)} if self.hypotheses else {}),
+            **self._tuning(),
             "trials": _trial_documents(self.trials),
         }
+
+    def _tuning(self) -> dict[str, Any]:
+        if not self.searches:
+            return {}
+        keys = dict.fromkeys(key.name for search in self.searches for key in search.keys)
+        searches = [
+            {
+                "id": search.id,
+                "label": search.label,
+                "candidates": search.candidates,
+                "cells": len(search.cells),
+            }
+            for search in self.searches
+        ]
+        return {"tuning": {"keys": list(keys), "searches": searches}}
 
     def _seeds(self) -> dict[str, Any]:
         rule = self.replication
@@ -195,6 +303,7 @@ def _trial_documents(trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
             "env": trial.env,
             "seed": trial.seed,
             "state": trial.state,
+            **({"tuning": trial.search} if trial.search else {}),
         }
         for trial in trials
     ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from arena.plan import Estimable, PlannedTrial, Study
+from arena.labels import settings_text
+from arena.plan import Estimable, PlannedTrial, Progress, Study
 
 MOST_ROWS = 60
 """Cells shown of a large plan; the totals below the table cover all of them."""
@@ -31,11 +33,13 @@ def plan_view(study: Study) -> RenderableType:
     """The plan: its cells, how far they are, what is left to do and what stands in the way."""
     cells: dict[str, list[PlannedTrial]] = {}
     for trial in study.trials:
-        cells.setdefault(trial.cell, []).append(trial)
+        if not trial.search:
+            cells.setdefault(trial.cell, []).append(trial)
     parts: list[RenderableType] = [Text(study.name, style="bold")]
     if study.question:
         parts.append(Text(study.question))
-    parts.append(_table(study, cells))
+    if cells or not study.searches:
+        parts.append(_table(study, cells))
     if len(cells) > MOST_ROWS:
         parts.append(Text(f"... and {len(cells) - MOST_ROWS:,} more cells"))
     parts += [Text(line) for line in design_lines(study.design, study.estimable)]
@@ -66,11 +70,13 @@ def _table(study: Study, cells: Mapping[str, list[PlannedTrial]]) -> Table:
 
 def _summary(study: Study, cells: Mapping[str, list[PlannedTrial]]) -> list[RenderableType]:
     estimate = study.estimate
-    count = f"{_count(len(study.trials), 'trial')} ({_count(len(cells), 'cell')}): "
-    lines: list[RenderableType] = [
-        Text(count).append_text(states_text(trial.state for trial in study.trials))
-    ]
-    if estimate.trial_seconds:
+    compared = [trial for trials in cells.values() for trial in trials]
+    count = f"{_count(len(compared), 'trial')} ({_count(len(cells), 'cell')}): "
+    lines: list[RenderableType] = []
+    if compared or not study.searches:
+        lines.append(Text(count).append_text(states_text(trial.state for trial in compared)))
+    lines += tuning_lines(study)
+    if estimate.seconds:
         gpus = f", {estimate.gpu_hours:,.1f} GPU-hours" if estimate.gpu_hours else ""
         time = f"About {duration(estimate.seconds)} with {estimate.at_once} at once{gpus}"
         lines.append(Text(f"{time} ({estimate.source})."))
@@ -87,6 +93,42 @@ def _summary(study: Study, cells: Mapping[str, list[PlannedTrial]]) -> list[Rend
     lines += [Text(f"unavailable: {problem}", style="magenta") for problem in problems]
     lines += [Text(f"over budget: {reason}", style="red") for reason in study.over_budget]
     return lines
+
+
+def tuning_lines(study: Study) -> list[RenderableType]:
+    """What is tuned before it is run, and how far that is."""
+    lines: list[RenderableType] = []
+    if not study.searches:
+        return lines
+    states = states_text(trial.state for trial in study.trials if trial.search)
+    keys = {f"{key.name} ({key.text})": None for search in study.searches for key in search.keys}
+    most = sum(search.most_trials for search in study.searches)
+    each = study.searches[0].candidates
+    tuned, rest = study.estimate.tuning_seconds, study.estimate.seconds
+    cost = f", about {duration(tuned)} of {duration(rest)}" if tuned else ""
+    head = (
+        f"Tuning first: {len(study.searches)} x {_count(each, 'candidate')} over"
+        f" {'; '.join(keys)}, {_count(most, 'trial')}{cost}"
+    )
+    lines.append(Text(head + (": " if states else "")).append_text(states))
+    for search in study.searches:
+        progress = study.progress.get(search.id) or Progress(search.id)
+        chosen = progress.chosen
+        ended = sum(one.state != "running" for one in progress.candidates)
+        told = f"{ended} of {search.candidates} candidates tried"
+        if chosen is not None:
+            told = f"{values_text(chosen.values)} chosen, {'stable' if chosen.stable else 'not stable'}"
+        elif progress.finished:
+            told = "no candidate has a result; look at their logs and change `tuning`"
+        compared = _count(len(search.cells) * len(study.seeds), "trial")
+        after = "" if progress.finished else f", then {compared} with the best values"
+        lines.append(Text(f"  {search.label}: {told}{after}"))
+    return lines
+
+
+def values_text(values: Mapping[str, Any]) -> str:
+    """Values of keys as labels have them: `learning_rate=3e-4, hi=4`."""
+    return ", ".join(settings_text({tuple(name.split(".")): value for name, value in values.items()}))
 
 
 def design_lines(design: str, shown: Estimable) -> list[str]:

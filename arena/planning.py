@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,23 +12,20 @@ from pathlib import Path
 
 from arena.cells import Cell, make_cells
 from arena.clones import clone_id
-from arena.configuration import Composer, resolve_profile, visible_gpus
+from arena.configuration import Composer, resolve_profile
 from arena.estimability import estimable
-from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
 from arena.expectations import unreadable_hypotheses
 from arena.grid import AdaptiveSeeds, Grid
 from arena.grid_file import GridFile, read_grid
-from arena.identity import TrialConfig, trial_id
+from arena.identity import trial_id
 from arena.labels import differences, option_label
 from arena.limits import Handling, Limits
-from arena.mistakes import MistakesError
+from arena.mistakes import Mistake, MistakesError
 from arena.options import AXES, CONF, Catalogue
-from arena.plan import Budget, Estimable, Estimate, PlannedTrial, Resources, State, Study
+from arena.plan import Budget, Estimable, Estimate, PlannedTrial, Resources, Search, State, Study
+from arena.plan_estimate import NO_ESTIMATE, estimate_of
 from arena.replication import Replication
 from arena.spending import Spent, spent, unit
-
-NO_ESTIMATE = Estimate({}, 0.0, 0.0, 1, "nothing is left to run")
-UNFINISHED: tuple[State, ...] = ("pending", "failed", "interrupted", "running")
 
 
 def plan_study(grid: Path, assignments: Sequence[str] = (), *, studies: Path, conf: Path = CONF) -> Study:
@@ -47,12 +43,15 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
     folder = studies / file.grid.name
     profile = _profile(file, folder, catalogue)
     cells, wrong = make_cells(file, catalogue, Composer(catalogue), profile)
+    searches, misled = _searches(file, folder, cells, catalogue)
     axes = _axes(cells)
     if not file.mistakes and not wrong:
         methods = dict.fromkeys(name for cell in cells for name in (*cell.methods, cell.label))
         wrong = unreadable_hypotheses(file, axes, list(methods))
-    if file.mistakes or wrong:
-        raise MistakesError([*file.mistakes, *wrong])
+    if file.mistakes or wrong or misled:
+        raise MistakesError([*file.mistakes, *wrong, *misled])
+    tuned = {trial.cell for search in searches for trial in search.cells}
+    untuned = [cell for cell in cells if cell.id not in tuned]
     budget = Budget(**file.grid.budget.model_dump())
     study = Study(
         name=file.grid.name,
@@ -65,17 +64,20 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         design=file.grid.design.label if file.has_product else "points",
         estimable=_estimable(cells),
         profile=profile,
-        trials=_trials(file, folder, cells),
+        trials=_trials(file, folder, untuned, file.grid.seed_list),
         budget=budget,
         estimate=NO_ESTIMATE,
         handling=_handling(file.grid),
         replication=_replication(file),
         hypotheses=tuple(file.grid.hypotheses),
+        searches=searches,
+        seeds=tuple(file.grid.seed_list),
     )
     study = grown(study)
-    estimate = _estimate(study, cells)
+    estimate = estimate_of(study, cells)
     cost = spent(budget, folder, study.trials)
-    return replace(study, estimate=estimate, over_budget=_over(budget, len(study.trials), estimate, cost))
+    planned = len(study.trials) + estimate.later
+    return replace(study, estimate=estimate, over_budget=_over(budget, planned, estimate, cost))
 
 
 @contextmanager
@@ -104,7 +106,9 @@ def _profile(file: GridFile, folder: Path, catalogue: Catalogue) -> str:
     return resolve_profile(file.grid.profile)
 
 
-def _trials(file: GridFile, folder: Path, cells: Iterable[Cell]) -> tuple[PlannedTrial, ...]:
+def _trials(
+    file: GridFile, folder: Path, cells: Iterable[Cell], seeds: Sequence[int]
+) -> tuple[PlannedTrial, ...]:
     """All trials, seed by seed: a part of a study is a whole picture."""
     given = file.grid.resources.model_dump(exclude_none=True)
     known = _known(folder)
@@ -127,7 +131,7 @@ def _trials(file: GridFile, folder: Path, cells: Iterable[Cell]) -> tuple[Planne
             data=cell.data,
             rank=cell.rank,
         )
-        for seed in file.grid.seed_list
+        for seed in seeds
         for cell, resources in placed
         for name in [trial_id(cell.id, seed)]
     )
@@ -154,6 +158,23 @@ class _Clones:
         return self._known[cell.clone, seed]
 
 
+def _searches(
+    file: GridFile, folder: Path, cells: Sequence[Cell], catalogue: Catalogue
+) -> tuple[tuple[Search, ...], list[Mistake]]:
+    """What is tuned before it is run, and what is wrong with it."""
+    tuning = file.grid.tuning
+    if tuning is None:
+        return (), []
+    from arena.planned_searches import TunedCell, plan_searches
+
+    trials = _trials(file, folder, cells, [0])
+    placed = [
+        TunedCell(trial, tuple(sorted((key, repr(value)) for key, value in cell.levels.items())), cell.name)
+        for cell, trial in zip(cells, trials, strict=True)
+    ]
+    return plan_searches(placed, file.tuned, tuning, catalogue)
+
+
 def _replication(file: GridFile) -> Replication | None:
     seeds = file.grid.seeds
     if not isinstance(seeds, AdaptiveSeeds):
@@ -164,14 +185,19 @@ def _replication(file: GridFile) -> Replication | None:
 def grown(study: Study) -> Study:
     """A study with the trials that its results ask for, and those seeds that have a result all the same."""
     rule = study.replication
-    if rule is None:
+    if rule is None and not study.searches:
         return study
-    from arena.growth import Growth, at_seed
+    from arena.growth import Growth
+    from arena.searches import at_seed
 
     states = {trial.id: trial.state for trial in study.trials}
-    trials = [*study.trials, *Growth(study).more(study.trials, states)]
+    growth = Growth(study)
+    trials = [*study.trials, *growth.more(study.trials, states)]
+    study = replace(study, progress=growth.progress)
+    if rule is None:
+        return replace(study, trials=tuple(trials))
     planned, known = {trial.id for trial in trials}, _known(study.folder)
-    cells = {trial.cell: trial for trial in study.trials}
+    cells = {trial.cell: trial for trial in trials if not trial.search}
     names = {trial_id(cell, seed): (cell, seed) for cell in cells for seed in range(rule.most)}
     for name in sorted(known & names.keys() - planned):
         cell, seed = names[name]
@@ -221,77 +247,6 @@ def described_label(option: str | Mapping[str, Mapping[str, object]]) -> str:
 def _estimable(cells: Iterable[Cell]) -> Estimable:
     """What the cells can show. Other clones are repetitions, as other seeds are, and no factor."""
     return estimable([(cell.levels, cell.surroundings) for cell in cells], ignoring="cloning.clone_seed")
-
-
-def _estimate(study: Study, cells: Sequence[Cell]) -> Estimate:
-    """What is left to do; trials that are unavailable are not counted."""
-    left = [trial for trial in study.trials if trial.state in UNFINISHED]
-    if not left:
-        return NO_ESTIMATE
-    guesses = {cell.id: Cost(**cell.base.cost) for cell in cells}
-    first = guesses[left[0].cell]
-    kinds = {cell.id: _kind(cell.config) for cell in cells}
-    measured = measured_costs(study.studies, study.folder, kinds.values(), first)
-    per_cell = {
-        cell.id: trial_seconds(cell.config, measured.get(kinds[cell.id], guesses[cell.id])) for cell in cells
-    }
-    seconds = {trial.id: per_cell[trial.cell] for trial in left}
-    at_once = min(_at_once(trial.resources) for trial in left)
-    clones = clones_to_make(study.studies, (trial.clone for trial in left))
-    work = sum(seconds.values()) + clones * first.clone
-    longest = max(seconds.values()) + (first.clone if clones else 0)
-    most_added, work_added = _most_added(study, per_cell, first.clone)
-    return Estimate(
-        trial_seconds=seconds,
-        seconds=first.session + max(longest, work / at_once),
-        gpu_hours=sum(seconds[trial.id] * trial.resources.gpus for trial in left) / 3600,
-        at_once=at_once,
-        source=_source(measured, {kinds[trial.cell] for trial in left}),
-        most_added=most_added,
-        added_seconds=work_added / at_once,
-    )
-
-
-def _most_added(study: Study, per_cell: Mapping[str, float], clone: float) -> tuple[int, float]:
-    """How many seeds may be added at most to cells with trials that are left, and the seconds they take.
-
-    clone: what making one takes, which every seed may need.
-    """
-    rule = study.replication
-    if rule is None:
-        return 0, 0.0
-    counts = Counter(trial.cell for trial in study.trials)
-    going = dict.fromkeys(trial.cell for trial in study.trials if trial.state in UNFINISHED)
-    added = {cell: rule.most - counts[cell] for cell in going}
-    count, seconds = sum(added.values()), sum(per_cell[cell] * seeds for cell, seeds in added.items())
-    own = [trial for trial in study.trials if trial.seed == 0 and trial.config.cloning.clone_seed == "seed"]
-    # Cells whose first seeds share a clone share those of their other seeds.
-    seconds += clone * sum({trial.clone: added[trial.cell] for trial in own if trial.cell in added}.values())
-    allowed = count
-    if study.budget.trials is not None:
-        allowed = max(0, min(count, study.budget.trials - len(study.trials)))
-    return allowed, seconds * allowed / count if count else 0.0
-
-
-def _kind(config: TrialConfig) -> Kind:
-    return kind_of(config.env, vars(config.model), vars(config.trainer), config.backend)
-
-
-def _source(measured: Mapping[Kind, Cost], wanted: set[Kind]) -> str:
-    if not measured:
-        return "from `cost` in the configuration; nothing was measured here yet"
-    if wanted <= set(measured):
-        return "from finished trials"
-    return "from finished trials where there are any, else from `cost` in the configuration"
-
-
-def _at_once(resources: Resources) -> int:
-    """How many trials this machine runs side by side."""
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limits = [cpus / resources.cpus]
-    if resources.gpus:
-        limits.append(visible_gpus() / resources.gpus)
-    return max(1, int(min(limits)))
 
 
 def _over(budget: Budget, trials: int, estimate: Estimate, spent: Spent) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from arena.live import STYLES
 from arena.plan import State, Study
+from arena.plan_view import tuning_lines
 from arena.records import CorruptRecordError, Outcome, read_outcome
 
 MOST_REASONS = 8
@@ -23,6 +24,8 @@ def summary(study: Study, states: Mapping[str, State]) -> RenderableType:
     outcomes = {trial.id: _outcome(study, trial.id) for trial in study.trials}
     groups: dict[tuple[str, str], list[str]] = {}
     for trial in study.trials:
+        if trial.search:
+            continue
         groups.setdefault((trial.label, trial.env), []).append(trial.id)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("point", "env", "outcomes", "learned"):
@@ -37,7 +40,7 @@ def summary(study: Study, states: Mapping[str, State]) -> RenderableType:
             Text(", ").join(Text(f"{count} {word}", STYLES.get(word, "")) for word, count in words.items()),
             f"{learned} of {len(results)}" if results else "",
         )
-    parts: list[RenderableType] = [table]
+    parts: list[RenderableType] = [*tuning_lines(study), table]
     failed = [trial for trial in study.trials if states[trial.id] == "failed"]
     for trial in failed[:MOST_REASONS]:
         outcome = outcomes[trial.id]

@@ -36,13 +36,17 @@ OUTCOME_STYLES = {
 def study_view(study: Path) -> RenderableType:
     """Every trial of a study: its state, its outcome and how far it is."""
     found = _standings(study)
-    planned = [standing for standing in found if standing.planned]
+    planned = [standing for standing in found if standing.planned and not standing.tuning]
+    tuning = [standing for standing in found if standing.planned and standing.tuning]
     others = [standing for standing in found if not standing.planned]
     parts: list[RenderableType] = [Text(study.name, style="bold"), _table(planned)]
     count = Text(f"{len(planned):,} trials: ").append_text(
         states_text(standing.state for standing in planned)
     )
     parts.append(count)
+    if tuning:
+        states = states_text(standing.state for standing in tuning)
+        parts += [Text(f"Tuning ({len(tuning):,}): ").append_text(states), _table(tuning)]
     if others:
         parts += [Text(f"Not in the last plan ({len(others):,}):"), _table(others)]
     return Group(*parts)

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from arena import tracking_runs as runs
+from arena.identity import FIRST_TUNING_SEED
 from arena.records import METRICS, TRIAL, Outcome, read_lines, read_outcome
 from arena.tail import Position, Tail
 from arena.tracking_artifacts import write_trial_artifacts
@@ -138,7 +139,8 @@ class StudyWriter:
         return written
 
     def write_cell(self, sheets: Sequence[TrialSheet], name: str) -> None:
-        """Bring a cell's run up to date with its trials' runs."""
+        """Bring a cell's run up to date with its trials' runs; those of tuning do not count beside others."""
+        sheets = [sheet for sheet in sheets if sheet.seed < FIRST_TUNING_SEED] or sheets
         run = self._cell_run(sheets[0], name)
         members, ends = [], [run.start]
         for sheet in sheets:

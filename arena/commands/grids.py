@@ -71,7 +71,7 @@ def run(
         if output == "json":
             print_json(study.document())
         return DONE
-    if not yes and study.estimate.trial_seconds:
+    if not yes and study.estimate.seconds:
         ask("Start?", default=True)
     from arena.controller import run_study
 

@@ -273,9 +273,53 @@ BAD = {
     ),
     "seed twice": ("name: a\nseeds: [1, 2, 1]\n", "g.yaml:2:8: seeds: seed 1 is listed twice"),
     "seeds that are a word": ("name: a\nseeds: three\n", "g.yaml:2:8: seeds: expected a count (3), a list"),
-    "tuning": (
+    "tuning without keys": (
         "name: a\ntuning: {per: method}\n",
-        "g.yaml:2:9: tuning: tuning is not available yet; remove the key",
+        "g.yaml:2:9: tuning.params: missing; add `params: ...`",
+    ),
+    "tuning with a typing error": (
+        "name: a\ntuning: {sampler: tbe, params: {trainer.epochs: [1, 2]}}\n",
+        "g.yaml:2:19: tuning.sampler: unknown value 'tbe'; did you mean 'tpe'?",
+    ),
+    "tuning over an unknown key": (
+        "name: a\ntuning: {params: {trainer.learning_rat: [1e-4, 1e-3]}}\n",
+        "g.yaml:2:19: tuning.params.trainer.learning_rat: unknown key 'trainer.learning_rat'",
+    ),
+    "tuning over a value that cannot be": (
+        "name: a\ntuning: {params: {trainer.learning_rate: {low: -1e-4, high: 1e-3}}}\n",
+        "g.yaml:2:48: tuning.params.trainer.learning_rate: should be greater than 0",
+    ),
+    "tuning over an empty range": (
+        "name: a\ntuning: {params: {trainer.learning_rate: {low: 1e-3, high: 1e-4}}}\n",
+        "g.yaml:2:42: tuning.params.trainer.learning_rate: low (0.001) is not below high (0.0001)",
+    ),
+    "tuning over half a range": (
+        "name: a\ntuning: {params: {trainer.learning_rate: {low: 1e-3}}}\n",
+        "g.yaml:2:42: tuning.params.trainer.learning_rate: give a list of values, or both low and high",
+    ),
+    "tuning over one value": (
+        "name: a\ntuning: {params: {trainer.epochs: [1]}}\n",
+        "g.yaml:2:35: tuning.params.trainer.epochs: list at least two values",
+    ),
+    "tuning over what an option lacks": (
+        "name: a\nmethods: [GRPO]\ntuning: {params: {is_clipping.width: [0.1, 0.2]}}\n",
+        "g.yaml:3:19: tuning.params.is_clipping.width: unknown key 'width'",
+    ),
+    "tuning over what is swept": (
+        "name: a\nsweep: {trainer.epochs: [1, 2]}\ntuning: {params: {trainer.epochs: [1, 2]}}\n",
+        "g.yaml:3:19: tuning.params.trainer.epochs: swept as well as tuned",
+    ),
+    "tuning the environment": (
+        "name: a\ntuning: {params: {env.max_turns: [5, 8]}}\n",
+        "g.yaml:2:19: tuning.params.env.max_turns: env is the same for all that is compared",
+    ),
+    "tuning of nobody": (
+        "name: a\ntuning: {params: {trainer.epochs: {choices: [1, 2], when: {is_clipping: cispo}}}}\n",
+        "g.yaml:2:19: tuning.params.trainer.epochs: its `when` never holds; nothing is tuned",
+    ),
+    "a seed of tuning": (
+        "name: a\nseeds: [0, 1000000]\n",
+        "g.yaml:2:8: seeds: seeds from 1000000 on are those of tuning; take lower ones",
     ),
     "rule over an unknown key": (
         "name: a\nexclude: [{advantag: grpo}]\n",

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_run import ORIGIN, names, run, start
 from fake_study import fake_config, make_study
 
 from analysis.study import load_study
-from arena import records
-from arena.growth import Growth, at_seed, final_success
-from arena.jobs import Jobs
-from arena.locks import Lock
 from arena.plan import Budget, Study
 from arena.records import Outcome, write_outcome
 from arena.replication import Replication, interval_width
-from arena.study_files import EventLog, make_study_folder, prepare_trial, write_plan
-from arena.supervisor import Ending, Job
-from arena.trial import run_trial
+from arena.searches import at_seed, final_success
+from arena.study_files import prepare_trial, write_plan
 
-ORIGIN = {"versions": {}, "commit": None, "dirty": False, "machine": {}, "created": "now"}
 RULE = Replication(2, 5, 0.25)
 
 
@@ -31,46 +25,6 @@ def make(studies: Path, cells: int = 3, rule: Replication | None = RULE, budget:
     study = make_study(studies, configs)
     trials = tuple(replace(trial, data="fake") for trial in study.trials)
     return replace(study, trials=trials, replication=rule, budget=Budget(trials=budget))
-
-
-def start(study: Study) -> Jobs:
-    make_study_folder(study)
-    growth = Growth(study)
-    states = {trial.id: trial.state for trial in study.trials}
-    todo = [trial for trial in study.trials if trial.state in ("pending", "interrupted")]
-    return Jobs(study, todo, states, EventLog(study.folder), ORIGIN, growth)
-
-
-def train(job: Job) -> Ending:
-    """What a supervisor's child does, in this process."""
-    if job.kind == "clone":
-        target = Path(job.target)
-        target.mkdir(parents=True)
-        records.write_json(target / "clone.json", {"value": "0"})
-    else:
-        lock = Lock(Path(job.folder) / records.LOCK)
-        try:
-            run_trial(Path(job.folder))
-        finally:
-            lock.release()
-    return Ending("finished")
-
-
-def run(study: Study, *, side_by_side: int = 1, seed: int = 0, most: int | None = None) -> Study:
-    """Run to the end, or until so many jobs have ended; what is running then is lost."""
-    jobs, order, out, ended = start(study), random.Random(seed), [], 0
-    while True:
-        while len(out) < side_by_side and (job := jobs.take()) is not None:
-            out.append(job)
-        if not out or ended == most:
-            return jobs.study
-        job = out.pop(order.randrange(len(out)))
-        jobs.ended(job, train(job))
-        ended += 1
-
-
-def names(study: Study) -> set[str]:
-    return {trial.id for trial in study.trials}
 
 
 def again(study: Study) -> Study:

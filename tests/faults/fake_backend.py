@@ -38,6 +38,7 @@ def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Mo
     else:
         monitor.rewind({})
         _evaluate(monitor, 0, value)
+    best_rate = script.get("best_rate")
     while step < config.trainer.steps and not monitor.should_stop():
         step += 1
         time.sleep(script.get("seconds", 0))
@@ -52,7 +53,7 @@ def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Mo
         if not math.isfinite(loss) and script.get("raises", True):
             raise Diverged(f"loss {loss}")
         if step % config.evaluation.every == 0 or step == config.trainer.steps:
-            _evaluate(monitor, step, value)
+            _evaluate(monitor, step, value, off=_off(config, best_rate))
         if step % config.trainer.checkpoint_every == 0 or monitor.should_stop():
             _save(checkpoints, {"step": step, "value": value, "records": monitor.position()})
 
@@ -71,8 +72,14 @@ def make_clone(config: TrainingConfig, folder: Path, progress: Callable[[int, in
     (folder / "clone.json").write_text(json.dumps({"value": "0", "environment": _visible()}))
 
 
-def _evaluate(monitor: Monitor, step: int, value: str) -> None:
-    success = int(value[-2:], 16) / 1024 + 0.3
+def _off(config: TrainingConfig, best_rate: float | None) -> float | None:
+    """How many powers of ten its learning rate lies from the best one, where there is one."""
+    return None if best_rate is None else abs(math.log10(config.trainer.learning_rate / best_rate))
+
+
+def _evaluate(monitor: Monitor, step: int, value: str, *, off: float | None = None) -> None:
+    """Success is made up from the hash, or falls off around the best learning rate."""
+    success = int(value[-2:], 16) / 1024 + 0.3 if off is None else max(0.0, 0.9 - off)
     turn = {"observation": "o", "response": value[:8], "action": "a", "reward": 1.0, "rejection": None}
     metrics = {"eval/success": success, "eval/episodes": 64.0}
     monitor.report(step, "eval", metrics, episodes=[Transcript("eval", True, 1.0, (turn,))])
