@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from types import TracebackType
 
@@ -73,14 +73,18 @@ class LiveView:
         retry_failed: bool = False,
         console: Console | None = None,
         notes: Callable[[], Sequence[str]] = tuple,
+        begun: Callable[[], Collection[str]] | None = None,
     ) -> LiveView:
-        """The view of a plan that is about to run. chosen: the trials it is about, by default all."""
+        """The view of a plan that is about to run.
+
+        chosen: the trials it is about, by default all. begun: the ids of those that the run has begun.
+        """
         estimate = study.estimate
         chosen = study.trials if chosen is None else chosen
         trials = shown_trials(chosen, estimate.trial_seconds, retry_failed=retry_failed)
         # The whole plan's time says nothing of a part of it.
         planned = estimate.seconds if len(chosen) == len(study.trials) else None
-        progress = StudyProgress(study.folder, trials, at_once=estimate.at_once, planned=planned)
+        progress = StudyProgress(study.folder, trials, at_once=estimate.at_once, planned=planned, begun=begun)
         return cls(study.name, progress, console=console, notes=notes)
 
     def __enter__(self) -> LiveView:
@@ -152,7 +156,7 @@ class LiveView:
         return f"{self._headline().plain}: {self._counts().plain}"
 
     def _left_text(self) -> str:
-        if all(trial.standing == "ended" for trial in self.progress.trials):
+        if len(self.progress.standing("ended")) == len(self.progress.trials):
             return "nothing left"
         left = self.progress.seconds_left()
         return "time left not known yet" if left is None else f"about {duration_text(left)} left"
@@ -274,12 +278,9 @@ class LiveView:
     def _print_lines(self, *, moved: bool) -> None:
         """Lines for what changed since it was last said."""
         lines: list[str] = []
-        for trial in self.progress.trials:
-            before = self._said.get(trial.trial.id)
-            if before is None and trial.standing != "running":
-                # What ended before this run is counted, not told.
-                self._said[trial.trial.id] = (trial.standing, trial.step)
-            elif before is None or before[0] != trial.standing:
+        # What ended before this run is counted, not told.
+        for trial in self.progress.take_changed():
+            if self._said.get(trial.trial.id, ("waiting", 0))[0] != trial.standing:
                 self._said[trial.trial.id] = (trial.standing, trial.step)
                 if trial.standing == "running":
                     lines.append(f"{self._name(trial)}: started")

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 Standing = Literal["waiting", "running", "ended"]
 
+_MANY = 200
+"""So many waiting trials are not given their places one by one."""
 ENOUGH_STEPS = 2
 """Steps after which a trial's own pace tells its time left."""
 
@@ -173,11 +175,14 @@ class StudyProgress:
         *,
         at_once: int,
         planned: float | None = None,
+        begun: Callable[[], Collection[str]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """folder: `<studies>/<name>`; at_once: how many trials run side by side.
 
-        planned: seconds that the whole run should take, with all that comes before the first trial.
+        planned: seconds that the whole run should take, with all that comes before the first trial. begun:
+        the ids of the trials that this run has begun, so that the thousands that wait need not be looked at;
+        None where nobody knows.
         """
         self.folder = folder
         self.planned = planned
@@ -185,6 +190,11 @@ class StudyProgress:
         self.clock = clock
         self.began = clock()
         self.trials: list[TrialProgress] = []
+        self._begun = begun
+        self._by_id: dict[str, TrialProgress] = {}
+        self._results: set[str] = set()
+        self._changed: list[TrialProgress] = []
+        self._census: _Census | None = None
         self.clones: list[CloneProgress] = []
         self._clone_starts: dict[str, tuple[float, int]] = {}
         self._starts: dict[str, float] = {}
@@ -193,26 +203,50 @@ class StudyProgress:
 
     def add(self, trials: Sequence[ShownTrial]) -> None:
         """Trials that joined the study."""
-        self.trials += [TrialProgress(trial, self.folder / "trials" / trial.id) for trial in trials]
+        added = [TrialProgress(trial, self.folder / "trials" / trial.id) for trial in trials]
+        self.trials += added
+        self._by_id |= {one.trial.id: one for one in added}
+        self._results |= {one.trial.id for one in added if _has_result(one)}
+        self._census = None
 
     def look(self) -> None:
-        """Read what is new in all files."""
-        for trial in self.trials:
-            before = trial.standing
+        """Read what is new in all files that may have changed."""
+        for trial in self._to_look_at():
+            before = trial.standing, trial.outcome
             trial.look()
-            if before != trial.standing:
+            if before[0] != trial.standing:
                 self._time(trial)
+                self._changed.append(trial)
+            if before != (trial.standing, trial.outcome):
+                self._census = None
+            if _has_result(trial):
+                self._results.add(trial.trial.id)
         self._pace = self._measured_pace()
-        needed = {t.trial.clone for t in self.trials if t.standing != "ended"} - {""}
-        self.clones = [clone for name in sorted(needed) if (clone := self._clone(name)) is not None]
+        self.clones = [clone for name in self._counted.clones if (clone := self._clone(name)) is not None]
+
+    def _to_look_at(self) -> list[TrialProgress]:
+        names = self._by_id if self._begun is None else self._begun()
+        return [self._by_id[name] for name in names if name not in self._results and name in self._by_id]
+
+    @property
+    def _counted(self) -> _Census:
+        """What is the same until a trial starts or ends."""
+        if self._census is None:
+            self._census = _Census(self.trials)
+        return self._census
+
+    def take_changed(self) -> list[TrialProgress]:
+        """The trials that have started or ended since this was asked last."""
+        changed, self._changed = self._changed, []
+        return changed
 
     def standing(self, which: Standing) -> list[TrialProgress]:
         """The trials that wait, run or have ended."""
-        return [trial for trial in self.trials if trial.standing == which]
+        return self._counted.lists[which]
 
     def outcomes(self) -> Counter[str]:
         """How many trials ended how."""
-        return Counter(trial.outcome.outcome for trial in self.trials if trial.outcome is not None)
+        return self._counted.outcomes
 
     @property
     def elapsed(self) -> float:
@@ -222,8 +256,8 @@ class StudyProgress:
     @property
     def share_done(self) -> float:
         """Of all update steps, those made or no longer to be made, from 0 to 1."""
-        total = sum(trial.trial.steps for trial in self.trials)
-        done = sum(t.trial.steps if t.standing == "ended" else t.step for t in self.trials)
+        total = self._counted.steps
+        done = self._counted.settled_steps + sum(trial.step for trial in self.standing("running"))
         return min(1.0, done / total) if total else 1.0
 
     def seconds_left(self) -> float | None:
@@ -240,6 +274,8 @@ class StudyProgress:
             if left is None:
                 return None
             slots[index] = left
+        if len(waiting) > _MANY:
+            return self._seconds_left_of_many(slots, ready)
         for trial in waiting:
             expected = self._expected(trial)
             if expected is None:
@@ -250,6 +286,16 @@ class StudyProgress:
         if self.planned is not None and not self._starts:
             left = max(left, self.planned - self.elapsed)
         return left
+
+    def _seconds_left_of_many(self, slots: list[float], ready: float) -> float | None:
+        """The same where so many wait that the order hardly matters: their time is shared by the slots."""
+        per_second, per_step = self._pace
+        seconds, steps = self._counted.waiting_seconds, self._counted.waiting_steps
+        if steps and per_step is None:
+            return None
+        work = seconds * (1.0 if per_second is None else per_second) + steps * (per_step or 0.0)
+        left = max(max(slots), ready, (sum(slots) + work) / len(slots))
+        return left if self._starts else max(left, (self.planned or 0.0) - self.elapsed)
 
     def trial_seconds_left(self, trial: TrialProgress) -> float | None:
         """Of one trial, by its own pace or else that of the others."""
@@ -267,9 +313,12 @@ class StudyProgress:
 
         That has the starting of a process in it; until one has ended, what the records say has to do.
         """
-        known = [(trial, trial.took) for trial in self.trials if trial.took is not None and trial.step]
+        known = [
+            (trial, trial.took) for trial in self._counted.timed if trial.took is not None and trial.step
+        ]
         if not known:
-            known = [(t, t.seconds) for t in self.trials if t.step >= ENOUGH_STEPS and t.seconds > 0]
+            begun = [*self.standing("running"), *self._counted.begun]
+            known = [(t, t.seconds) for t in begun if t.step >= ENOUGH_STEPS and t.seconds > 0]
         planned = [(s, t.trial.seconds * t.step / t.trial.steps) for t, s in known if t.trial.seconds]
         per_second = sum(s for s, _ in planned) / sum(p for _, p in planned) if planned else None
         per_step = sum(s for _, s in known) / sum(t.step for t, _ in known) if known else None
@@ -304,6 +353,40 @@ class StudyProgress:
         start, first = self._clone_starts.setdefault(name, (self.clock(), done))
         left = (total - done) * (self.clock() - start) / (done - first) if done > first else None
         return CloneProgress(name, done, total, left)
+
+
+def _has_result(trial: TrialProgress) -> bool:
+    return trial.outcome is not None and trial.outcome.is_result
+
+
+class _Census:
+    """Sums over all trials, which are the same until one of them starts or ends.
+
+    begun: those not running that have steps; timed: those whose time is known. clones: what is still needed.
+    steps: of all; settled_steps: those made, or no longer to be made, by trials that do not run.
+    waiting_seconds, waiting_steps: what is planned for those that wait, in seconds, or steps where it is not.
+    """
+
+    def __init__(self, trials: Sequence[TrialProgress]) -> None:
+        self.lists: dict[Standing, list[TrialProgress]] = {"waiting": [], "running": [], "ended": []}
+        for trial in trials:
+            self.lists[trial.standing].append(trial)
+        waiting, ended = self.lists["waiting"], self.lists["ended"]
+        self.outcomes: Counter[str] = Counter(
+            trial.outcome.outcome for trial in trials if trial.outcome is not None
+        )
+        self.begun = [trial for trial in (*waiting, *ended) if trial.step]
+        self.timed = [trial for trial in ended if trial.took is not None]
+        self.clones = sorted({one.trial.clone for one in (*waiting, *self.lists["running"])} - {""})
+        self.steps = sum(trial.trial.steps for trial in trials)
+        self.settled_steps = sum(t.trial.steps for t in ended) + sum(t.step for t in waiting)
+        self.waiting_seconds = self.waiting_steps = 0.0
+        for trial in waiting:
+            share = 1 - trial.step / trial.trial.steps if trial.trial.steps else 0.0
+            if trial.trial.seconds is None:
+                self.waiting_steps += trial.trial.steps
+            else:
+                self.waiting_seconds += trial.trial.seconds * share
 
 
 def _finite(value: Any) -> float:
