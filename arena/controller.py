@@ -134,6 +134,7 @@ class _Run:
             self.chosen,
             retry_failed=self.retry_failed,
             console=self.console,
+            begun=self.jobs.begun,
             notes=lambda: [] if tracker.problem is None else [tracker.problem],
         )
         with counting_interrupts() as interrupts, _shown(view):
@@ -236,12 +237,16 @@ class _Run:
         with suppress(OSError):
             self.console.print(summary(self.study, self.states))
             if self.used_up is not None:
-                self.console.print(self.used_up, style="yellow", markup=False, highlight=False)
+                self._print(self.used_up, "yellow")
             if self.problem is not None:
-                self.console.print(self.problem, style="red", markup=False, highlight=False)
+                self._print(self.problem, "red")
             if report is not None:
-                self.console.print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
+                self._print(f"report: {report}")
         return code
+
+    def _print(self, line: str, style: str = "") -> None:
+        """Print a line that a program may look for: it is not wrapped."""
+        self.console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def _write_report(self, handler: _Announcer) -> str | None:
         from analysis.report import write_report

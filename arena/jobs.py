@@ -49,6 +49,7 @@ class Jobs:
         self._added: list[PlannedTrial] = []
         self._driver = str(ProcessMark.of())
         self._attempts: dict[str, int] = {}
+        self._begun: dict[str, None] = {}
         self._retried: Counter[str] = Counter()
         self._trials = {trial.id: trial for trial in todo}
         self._alone = threading.RLock()
@@ -66,9 +67,16 @@ class Jobs:
                     self.ended(job, Ending("not_started", f"Its folder could not be prepared: {error}."))
                     continue
                 self._attempts[job.name] = _attempts(job)
+                if job.kind == "trial":
+                    self._begun[job.id] = None
                 self._note(f"{job.kind} queued", job)
                 return job
             return None
+
+    def begun(self) -> list[str]:
+        """The ids of the trials that have been handed out, or have failed without."""
+        with self._alone:
+            return list(self._begun)
 
     def is_finished(self) -> bool:
         """Whether no job will come any more."""
@@ -230,6 +238,7 @@ class Jobs:
     def _settle(self, job: Job, ending: Ending) -> None:
         """Set a trial's state, and see to it that a failure is written down."""
         self.endings[job.id] = ending
+        self._begun[job.id] = None
         if ending.kind == "finished":
             self.states[job.id] = "done"
         elif ending.kind == "stopped":

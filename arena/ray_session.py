@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -33,6 +34,7 @@ _OBJECT_STORE_BYTES = 100 << 20
 _MOST_PENDING = 64
 _STARTS = 3
 _LOOK_EVERY = 1.0
+_REACH_WITHIN = 10.0
 _OF_RAY = ("gcs_server", "raylet")
 """Ray's own processes on this machine, without which nothing goes on."""
 
@@ -104,6 +106,8 @@ def main(handle: int) -> None:
 
 
 def _run(plan: SessionPlan, driver: Driver) -> None:
+    if plan.address and plan.address != "auto":
+        _reach(plan.address)
     import ray
 
     if plan.address:
@@ -154,18 +158,34 @@ def _check(plan: SessionPlan) -> None:
             )
     if plan.address and (nodes := unreachable_nodes(plan.study.absolute())):
         raise CannotRunError(
-            f"the studies folder {plan.study.parent} is not shared with {', '.join(nodes)};"
-            " `--studies DIR` names one that is"
+            f"the studies folder {plan.study.parent} is not shared with all nodes of the cluster"
+            f" ({'; '.join(nodes)}); `--studies DIR` names one that is"
         )
 
 
 def _join(address: str) -> None:
+    """Join a cluster of which this machine is a node. Raises CannotRunError."""
     import ray
 
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:
-        raise CannotRunError(f"there is no Ray cluster at {address}: {error}") from error
+        raise CannotRunError(
+            f"this machine could not join the Ray cluster at {address}: {error};"
+            f" `ray start --address={address}` makes it one of its nodes"
+        ) from error
+
+
+def _reach(address: str) -> None:
+    """Raises CannotRunError unless something answers: Ray itself would go on trying for minutes."""
+    host, _, port = address.rpartition(":")
+    remedy = "`ray start --head` prints the address of the cluster it starts"
+    if not host or not port.isdecimal() or "/" in address:
+        raise CannotRunError(f"{address!r} is not the address of a Ray cluster, HOST:PORT or auto; {remedy}")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_WITHIN).close()
+    except (OSError, OverflowError) as error:
+        raise CannotRunError(f"nothing answers at {address} ({error}); {remedy}") from error
 
 
 def _start() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +19,8 @@ from arena.limits import Limits
 from arena.supervisor import Ending, Job, supervise
 
 logger = logging.getLogger(__name__)
+
+_NODES_ANSWER_WITHIN = 60.0
 
 
 class Feed(Searcher):  # type: ignore[misc]
@@ -136,17 +140,54 @@ def run_jobs(feed: Feed, storage: Path, name: str) -> None:
 
 
 def unreachable_nodes(folder: Path) -> list[str]:
-    """The nodes of the cluster that do not see a folder of this machine, by address."""
+    """The nodes of the cluster that do not see a folder of this machine, or may not write there, with why.
+
+    A folder of the same name is not enough: what is written here must be read there.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    looks = [
-        ray.remote(num_cpus=0)(_sees)
-        .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-        .remote(str(folder))
-        for node in nodes
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".shared.") as probe:
+        token = secrets.token_bytes(16)
+        probe.write(token)
+        probe.flush()
+        looks = [
+            ray.remote(num_cpus=0, max_retries=0)(_problem_with)
+            .options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+            .remote(probe.name, token)
+            for node in nodes
+        ]
+        ray.wait(looks, num_returns=len(looks), timeout=_NODES_ANSWER_WITHIN)
+        problems = [_answer(look) for look in looks]
+    return [
+        f"{node['NodeManagerAddress']}: {problem}"
+        for node, problem in zip(nodes, problems, strict=True)
+        if problem is not None
     ]
-    return [node["NodeManagerAddress"] for node, seen in zip(nodes, ray.get(looks), strict=True) if not seen]
+
+
+def _answer(look: Any) -> str | None:
+    try:
+        answer: str | None = ray.get(look, timeout=0)
+    except ray.exceptions.GetTimeoutError:
+        return f"did not answer within {_NODES_ANSWER_WITHIN:g} s"
+    except ray.exceptions.RayError as error:
+        return str(error).splitlines()[0]
+    return answer
+
+
+def _problem_with(name: str, token: bytes) -> str | None:
+    """Why a file of the driver is not seen, or nothing can be written beside it; on a node."""
+    import os
+
+    try:
+        with open(name, "rb") as file:
+            found = file.read()
+        os.close(os.open(f"{name}.{os.getpid()}", os.O_CREAT | os.O_EXCL))
+        os.unlink(f"{name}.{os.getpid()}")
+    except OSError as error:
+        return error.strerror or str(error)
+    return None if found == token else "another folder of that name"
 
 
 def fits(cpus: float, gpus: float) -> bool:
@@ -160,7 +201,3 @@ def fits(cpus: float, gpus: float) -> bool:
 
 def _job(content: dict[str, Any]) -> Job:
     return Job(**{**content, "limits": Limits(**content["limits"])})
-
-
-def _sees(folder: str) -> bool:
-    return Path(folder).is_dir()

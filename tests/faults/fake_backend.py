@@ -1,6 +1,7 @@
 """A back-end without torch whose "training" is a chain of hashes, and which can fail in every way there is.
 
-What it does is in the `env` section of its configuration: `behaviour` at step `at`, `seconds` a step.
+What it does is in the `env` section of its configuration: `behaviour` at step `at`, `seconds` a step (none
+once there is a file `hurry` in its folder).
 Records and checkpoints are deterministic, so that a run that was killed and resumed can be compared byte by
 byte.
 """
@@ -41,7 +42,8 @@ def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Mo
     best_rate = script.get("best_rate")
     while step < config.trainer.steps and not monitor.should_stop():
         step += 1
-        time.sleep(script.get("seconds", 0))
+        if not (checkpoints.parent / "hurry").exists():
+            time.sleep(script.get("seconds", 0))
         value = hashlib.sha256(f"{value} {config.seed}".encode()).hexdigest()
         loss = int(value[:4], 16) / 65536
         if step == script.get("at", 1) and script.get("behaviour") and not _was_done(script, checkpoints):

@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import fake_study
 import psutil
@@ -24,9 +27,12 @@ from arena.records import read_lines, read_outcome
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 
-TRIALS = 6
-SCRIPT = {"steps": 40, "seconds": 0.1, "clone_seconds": 0.3}
-
+SHORT = {"steps": 30, "seconds": 0.1, "clone_seconds": 0.3}
+LONG = {**SHORT, "steps": 4000}
+FEW = [SHORT] * 4
+MANY = [SHORT, LONG, SHORT, LONG, SHORT, LONG]
+VICTIMS = ["driver"] * 3 + ["trainer"] * 2 + ["worker"] * 2 + ["session", "raylet", "gcs_server"]
+"""Who is killed, in an order of chance."""
 
 STARTED: list[subprocess.Popen[bytes]] = []
 
@@ -40,12 +46,12 @@ def _no_driver_outlives_its_test() -> Iterator[None]:
     STARTED.clear()
 
 
-def start(studies: Path) -> subprocess.Popen[bytes]:
+def start(studies: Path, scripts: Sequence[Mapping[str, Any]] = FEW) -> subprocess.Popen[bytes]:
     """A driver. What it prints goes to a file, so that it cannot block on us."""
     with (studies / "terminal.log").open("ab") as log:
         command = [sys.executable, str(Path(__file__).with_name("run_fake_study.py"))]
         driver = subprocess.Popen(
-            [*command, str(studies), str(TRIALS), json.dumps(SCRIPT)],
+            [*command, str(studies), json.dumps(scripts)],
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
@@ -56,9 +62,9 @@ def start(studies: Path) -> subprocess.Popen[bytes]:
     return driver
 
 
-def finish(studies: Path) -> None:
+def finish(studies: Path, scripts: Sequence[Mapping[str, Any]] = FEW) -> None:
     """Run to the end, which is a good one."""
-    code = start(studies).wait(600)
+    code = start(studies, scripts).wait(600)
     assert code == 0, (studies / "terminal.log").read_text()
 
 
@@ -72,14 +78,14 @@ def outcome_files(studies: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def assert_complete(studies: Path) -> None:
+def assert_complete(studies: Path, scripts: Sequence[Mapping[str, Any]] = FEW) -> None:
     """Every trial has the records and the result that it would have had undisturbed."""
     assert set(study_states(studies / "faults").values()) == {"done"}
-    folders = sorted((studies / "faults" / "trials").iterdir())
-    assert len(folders) == TRIALS
-    for folder in folders:
+    assert len(list((studies / "faults" / "trials").iterdir())) == len(scripts)
+    for seed, script in enumerate(scripts):
+        (folder,) = studies.glob(f"faults/trials/*-s{seed}")
         rows = read_lines(folder / records.METRICS).rows
-        assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, SCRIPT["steps"] + 1))
+        assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, script["steps"] + 1))
     assert tagged(studies) == []
     assert (studies / "faults" / "report" / "report.md").exists()
 
@@ -92,26 +98,69 @@ def running(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [process for process in processes if fake_study.is_running(process.pid) and process.is_running()]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_killed_driver_leaves_nothing_and_the_next_one_completes(tmp_path: Path, seed: int) -> None:
-    moments = random.Random(seed)
+def trial_processes(studies: Path) -> list[int]:
+    return tagged(studies / "faults" / "trials")
+
+
+def kill(victim: str, driver: subprocess.Popen[bytes], studies: Path) -> bool:
+    """Kill one of the processes of a run; whether there was one."""
+    if victim == "driver":
+        found = [psutil.Process(driver.pid)]
+    elif victim == "trainer":
+        found = [psutil.Process(pid) for pid in trial_processes(studies)]
+    else:
+        found = [process for process in family(driver) if described(process) == victim]
+    if not found:
+        return False
+    found[0].kill()
+    return True
+
+
+def described(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        command = process.cmdline()
+        if "arena.ray_session" in command:
+            return "session"
+        if any("Worker.train" in word for word in command):
+            return "worker"
+        return process.name()
+    return ""
+
+
+def test_ten_kills_at_moments_of_chance_cost_no_result_and_leave_nothing(tmp_path: Path) -> None:
+    chance = random.Random(4)
+    victims = chance.sample(VICTIMS, len(VICTIMS))
     kept: dict[str, tuple[int, int]] = {}
-    rays: list[psutil.Process] = []
-    for _ in range(2):
-        driver = start(tmp_path)
-        wait_for(lambda: tagged(tmp_path / ".cache") or tagged(tmp_path / "faults" / "trials"), 240)
-        time.sleep(moments.uniform(0, 12))
-        rays += family(driver)
-        driver.kill()
-        driver.wait()
-        wait_for(lambda: not tagged(tmp_path), 60)
+    everybody: list[psutil.Process] = []
+    kills = []
+    driver = start(tmp_path, MANY)
+    for victim in victims:
+        wait_for(lambda: trial_processes(tmp_path), 240)
+        time.sleep(chance.uniform(0, 4))
+        everybody += family(driver)
+        wait_for(partial(kill, victim, driver, tmp_path), 240)
+        kills.append(victim)
+        if victim == "driver":
+            driver.wait()
+            wait_for(lambda: not tagged(tmp_path), 60)
         done = outcome_files(tmp_path)
         assert kept.items() <= done.items()
         kept = done
-    finish(tmp_path)
-    assert_complete(tmp_path)
+        if victim == "driver":
+            driver = start(tmp_path, MANY)
+        assert driver.poll() is None, (tmp_path / "terminal.log").read_text()
+    assert len(kills) == 10
+    wait_for(lambda: trial_processes(tmp_path), 240)
+    for folder in (tmp_path / "faults" / "trials").iterdir():
+        (folder / "hurry").touch()
+    assert driver.wait(600) in (0, 1)
+    finish(tmp_path, MANY)
+    assert_complete(tmp_path, MANY)
     assert kept.items() <= outcome_files(tmp_path).items()
-    wait_for(lambda: not running(rays), 90)
+    wait_for(lambda: not running(everybody), 90)
+    events = (tmp_path / "faults" / "events.jsonl").read_text()
+    assert events.count("Ray failed") >= 2
+    assert events.count('"trial retried"') >= 4
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -148,31 +197,3 @@ def test_a_driver_that_is_stopped_twice_kills(tmp_path: Path) -> None:
     assert tagged(tmp_path) == []
     finish(tmp_path)
     assert_complete(tmp_path)
-
-
-def test_a_killed_worker_costs_no_trial(tmp_path: Path) -> None:
-    driver = start(tmp_path)
-    wait_for(lambda: tagged(tmp_path / "faults" / "trials"), 240)
-    workers = [process for process in family(driver) if "Worker.train" in " ".join(process.cmdline())]
-    workers[0].kill()
-    assert driver.wait(300) == 0
-    assert_complete(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["raylet", "gcs_server", "session"])
-def test_when_ray_is_killed_it_is_started_again_and_trials_go_on(tmp_path: Path, name: str) -> None:
-    driver = start(tmp_path)
-    wait_for(lambda: tagged(tmp_path / "faults" / "trials"), 240)
-    before = family(driver)
-    (victim,) = [one for one in before if one.name() == name or is_session(one, name)]
-    victim.kill()
-    assert driver.wait(400) == 0
-    assert_complete(tmp_path)
-    assert running(before) == []
-    events = (tmp_path / "faults" / "events.jsonl").read_text()
-    assert "Ray failed" in events
-    assert '"cause": "lost"' in events
-
-
-def is_session(process: psutil.Process, name: str) -> bool:
-    return name == "session" and "arena.ray_session" in process.cmdline()
