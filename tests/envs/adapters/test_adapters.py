@@ -19,6 +19,9 @@ from envs.prompts import FORMAT_WORDS, parse
 from envs.registry import load_environment
 from envs.text_env import Observation
 
+for library in ("gymnasium", "textarena", "skyrl_gym"):
+    pytest.importorskip(library, reason="needs the extra `adapters`")
+
 BESIDE = Path(sys.prefix) / "beside"
 """Where `make install-all` puts gem, whose pins contradict ours."""
 HERE = "tests.envs.adapters.libraries"
