@@ -23,9 +23,10 @@ from arena.processes import sweep, sweep_orphans
 from arena.provenance import provenance
 from arena.ray_session import CannotRunError
 from arena.spending import spent, used_up
-from arena.study_files import DRIVER_LOCK, RAY_LOG, EventLog, make_study_folder, write_plan
+from arena.study_files import DRIVER_LOCK, RAY_LOG, REPORT, EventLog, make_study_folder, write_plan
 from arena.terminal import Terminal, output_into
 from arena.tune_thread import TuneThread
+from arena.up_to_date import UP_TO_DATE, fingerprint
 
 if TYPE_CHECKING:
     from arena.live import LiveView
@@ -97,7 +98,7 @@ class _Run:
             (trial for trial in chosen if self._is_to_run(self.states[trial.id])),
             key=lambda trial: trial.rank,
         )
-        origin = provenance()
+        origin = self.origin = provenance()
         self.events.write("run started", todo=len(self.todo), swept=swept, **origin)
         write_plan(study, self.states)
         growth = live_growth(study) if grows else None
@@ -226,8 +227,12 @@ class _Run:
             write_plan(self.study, self.states)
         except OSError as error:
             handler.announce(f"The plan could not be written: {error}")
-        report = self._write_report(handler)
-        tracker.close(_LAST_SYNC)
+        holds = self._report_holds()
+        report = str(self.study.folder / REPORT) if holds else self._write_report(handler)
+        if not holds:
+            tracker.close(_LAST_SYNC)
+        if holds or (report is not None and tracker.last is not None and tracker.last.ok):
+            self.timer.note(UP_TO_DATE, fingerprint(self.study, self.origin) or "")
         if tracker.problem is not None:
             handler.announce(f"{tracker.problem}; `arena sync {self.study.name}` brings it up to date")
         code = self._exit_code() if report is not None else SOME_FAILED
@@ -247,6 +252,12 @@ class _Run:
     def _print(self, line: str, style: str = "") -> None:
         """Print a line that a program may look for: it is not wrapped."""
         self.console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def _report_holds(self) -> bool:
+        """Whether there was nothing to do and the last run left report and MLflow as they would be now."""
+        left = None if self.todo else self.timer.found.get(UP_TO_DATE)
+        is_same = bool(left) and left == fingerprint(self.study, self.origin)
+        return is_same and (self.study.folder / REPORT).exists()
 
     def _write_report(self, handler: _Announcer) -> str | None:
         from analysis.report import write_report

@@ -22,6 +22,10 @@ from arena.trial_sheet import TrialSheet, read_sheet
 _TAIL_BYTES = 1 << 14
 """The last rows of metrics, an evaluation among them."""
 
+MOST_ROWS = 400
+"""Trials of a large study that are shown one by one."""
+_ORDER = {state: place for place, state in enumerate(("running", "failed", "interrupted", "pending", "done"))}
+
 OUTCOME_STYLES = {
     "stable": "green",
     "unstable": "yellow",
@@ -33,37 +37,57 @@ OUTCOME_STYLES = {
 }
 
 
-def study_view(study: Path) -> RenderableType:
-    """Every trial of a study: its state, its outcome and how far it is."""
-    found = _standings(study)
+def study_view(study: Path, *, most: int = MOST_ROWS) -> RenderableType:
+    """Every trial of a study: its state, its outcome and how far it is; of more than `most` those that count.
+
+    Those are, first to last: what runs, what failed, what was interrupted, what waits, what is done.
+    """
+    found = standings(study)
     planned = [standing for standing in found if standing.planned and not standing.tuning]
     tuning = [standing for standing in found if standing.planned and standing.tuning]
     others = [standing for standing in found if not standing.planned]
-    parts: list[RenderableType] = [Text(study.name, style="bold"), _table(planned)]
+    parts: list[RenderableType] = [Text(study.name, style="bold"), *_rows(study, planned, most)]
     count = Text(f"{len(planned):,} trials: ").append_text(
         states_text(standing.state for standing in planned)
     )
     parts.append(count)
     if tuning:
         states = states_text(standing.state for standing in tuning)
-        parts += [Text(f"Tuning ({len(tuning):,}): ").append_text(states), _table(tuning)]
+        parts += [Text(f"Tuning ({len(tuning):,}): ").append_text(states), *_rows(study, tuning, most)]
     if others:
-        parts += [Text(f"Not in the last plan ({len(others):,}):"), _table(others)]
+        parts += [Text(f"Not in the last plan ({len(others):,}):"), *_rows(study, others, most)]
     return Group(*parts)
+
+
+def counts(study: Path) -> str:
+    """How many planned trials of a study are in each state, and how many there are."""
+    states = [standing.state for standing in standings(study) if standing.planned]
+    return f"{len(states):,} trials: {states_text(states).plain}"
+
+
+def _rows(study: Path, found: Sequence[Standing], most: int) -> list[RenderableType]:
+    """The table of some trials, and how many it leaves out."""
+    if len(found) <= most:
+        return [_table(_with_success(study, found))]
+    order = sorted(range(len(found)), key=lambda index: _ORDER[found[index].state])
+    shown = [found[index] for index in sorted(order[:most])]
+    left = f"... and {len(found) - most:,} more; `arena status {study.name} --format json` has all of them"
+    return [_table(_with_success(study, shown)), Text(left)]
 
 
 def study_document(study: Path) -> dict[str, Any]:
     """The same as plain data."""
-    return {"study": study.name, "trials": [asdict(standing) for standing in _standings(study)]}
+    found = _with_success(study, standings(study))
+    return {"study": study.name, "trials": [asdict(standing) for standing in found]}
 
 
-def _standings(study: Path) -> list[Standing]:
+def _with_success(study: Path, found: Sequence[Standing]) -> list[Standing]:
     """Where trials stand, finished ones with the success of their last evaluation."""
     return [
         replace(standing, success=last_success(study / TRIALS / standing.id))
         if standing.state == "done" and standing.success is None
         else standing
-        for standing in standings(study)
+        for standing in found
     ]
 
 

@@ -20,6 +20,7 @@ DRIVER_LOCK = "driver.lock"
 EVENTS = "events.jsonl"
 RAY_LOG = "ray.log"
 RAY_STORAGE = "ray"
+REPORT = "report/report.md"
 
 
 class EventLog:

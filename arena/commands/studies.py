@@ -19,14 +19,21 @@ from arena.commands.shared import (
 
 @click.command()
 @click.argument("name", metavar="STUDY")
+@click.option("--watch", is_flag=True, help="Go on as long as the study is being run.")
 @studies_option
 @format_option
-def status(name: str, studies: Path, output: str) -> int:
+def status(name: str, watch: bool, studies: Path, output: str) -> int:
     """Show how far every trial of a study is."""
     from arena.status_view import study_document, study_view
 
     folder = study_folder(name, studies)
-    if output == "json":
+    if watch:
+        if output == "json":
+            raise click.UsageError("--watch shows a table or lines; leave out --format json")
+        from arena.status_watch import watch as watch_study
+
+        watch_study(folder)
+    elif output == "json":
         print_json(study_document(folder))
     else:
         show_view(study_view(folder))

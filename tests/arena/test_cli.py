@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
+from fake_study import wait_for
+from rich.console import Console
 
 from arena import cli
+from arena.locks import Lock
+from arena.status_watch import watch
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("ray", "mlflow", "torch", "pandas", "matplotlib", "scipy", "optuna", "transformers")
@@ -500,3 +506,35 @@ def test_retries_and_less_memory_are_shown(arena: Run, study: Path) -> None:
     shown = arena("show", "aaaa").out
     assert "8 at once, since memory ran out" in shown
     assert "out_of_memory: MemoryError" in shown
+
+
+def test_a_large_study_is_shown_by_those_of_its_trials_that_count(arena: Run, study: Path) -> None:
+    plan = json.loads((study / "plan.json").read_text())
+    more = [{**plan["trials"][0], "id": f"{index:012x}-s0"} for index in range(1000)]
+    (study / "plan.json").write_text(json.dumps({**plan, "trials": [*plan["trials"], *more]}))
+    failed = study / "trials" / more[-1]["id"]
+    failed.mkdir()
+    (failed / "outcome.json").write_text(json.dumps({"outcome": "failed", "reason": "it broke"}))
+    shown = arena("status", "tried").out
+    assert failed.name in shown
+    assert "aaaaaaaaaaaa-s0" not in shown, "what is done comes last"
+    assert "... and 602 more" in shown
+    assert "1,002 trials: 1 done, 1,000 pending, 1 failed" in shown
+
+
+def test_a_study_that_nobody_runs_is_watched_once(arena: Run, study: Path) -> None:
+    assert arena("status", "tried", "--watch").out == "tried: 2 trials: 1 done, 1 pending\n"
+    assert arena("status", "tried", "--watch", "--format", "json").code == 2
+
+
+def test_a_study_is_watched_until_nobody_runs_it_any_more(study: Path) -> None:
+    lock = Lock(study / "driver.lock")
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, height=30)
+    watching = threading.Thread(target=watch, args=(study,), kwargs={"console": console, "interval": 0.01})
+    watching.start()
+    wait_for(lambda: screen.getvalue().count("aaaaaaaaaaaa-s0") > 1)
+    assert watching.is_alive()
+    lock.release()
+    watching.join(20)
+    assert not watching.is_alive()

@@ -453,6 +453,52 @@ def test_gpu_hours_are_those_of_all_attempts_of_trials_and_of_their_clones(tmp_p
     assert used_up(Budget(gpu_hours=hours, hours=0.1), Spent(0.05, 0.99 * hours)) is None
 
 
+def test_a_run_with_nothing_to_do_makes_report_and_mlflow_only_when_something_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from arena.tracking import SyncResult, Tracker
+
+    study = make_study(tmp_path, [fake_config(steps=2)])
+    report = study.folder / "report" / "report.md"
+    made: list[str] = []
+
+    def write_report(*_: object) -> str:
+        report.parent.mkdir(exist_ok=True)
+        report.touch()
+        made.append("report")
+        return str(report)
+
+    def sync(tracker: Tracker, _: float) -> None:
+        made.append("mlflow")
+        tracker.last = SyncResult(errors=problems)
+
+    def run(**changes: object) -> list[str]:
+        made.clear()
+        monkeypatch.setattr("arena.controller.provenance", lambda: {**ORIGIN, **changes})
+        assert run_without_ray(monkeypatch, study, report=write_report, close=sync) == 0
+        return made
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///somewhere.db")
+    problems: tuple[str, ...] = ("it is away",)
+    both = ["report", "mlflow"]
+    assert run() == both
+    assert run() == both, "MLflow was away"
+    problems = ()
+    assert run() == both
+    assert run() == run() == []
+    assert run(commit="def") == both
+    assert run(dirty=True) == both, "nobody knows what the code was"
+    assert run() == both
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
+    assert run() == both
+    report.unlink()
+    assert run() == both
+    folder = study.trial_folder(study.trials[0])
+    write_outcome(folder, Outcome("collapsed"))
+    assert run() == both
+    assert run() == []
+
+
 def test_interrupts_are_counted_and_handlers_given_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     with counting_interrupts() as interrupts:

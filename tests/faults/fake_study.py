@@ -158,12 +158,19 @@ class LocalThread(threading.Thread):
                 self._jobs.ended(job, supervise(job))
 
 
-def run_without_ray(monkeypatch: pytest.MonkeyPatch, study: Study, **arguments: Any) -> int:
-    """`run_study` with neither Ray nor MLflow nor a report; the exit code."""
+def run_without_ray(
+    monkeypatch: pytest.MonkeyPatch,
+    study: Study,
+    *,
+    report: Callable[..., str] = lambda *_: "report.md",
+    close: Callable[..., None] = lambda *_: None,
+    **arguments: Any,
+) -> int:
+    """`run_study` without Ray, and with `report` and `close` for report and MLflow; the exit code."""
     monkeypatch.setattr("arena.controller.TuneThread", LocalThread)
     monkeypatch.setattr("arena.tracking.Tracker.start", lambda self: None)
-    monkeypatch.setattr("arena.tracking.Tracker.close", lambda self, timeout: None)
-    monkeypatch.setattr("arena.controller._Run._write_report", lambda self, handler: "report.md")
+    monkeypatch.setattr("arena.tracking.Tracker.close", close)
+    monkeypatch.setattr("arena.controller._Run._write_report", report)
     return run_study(study, **arguments)
 
 
