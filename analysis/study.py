@@ -186,7 +186,9 @@ def load_study(folder: Path) -> Study:
     planned = [entry for entry in plan.get("trials", []) if isinstance(entry, dict) and "id" in entry]
     ids = {str(entry["id"]) for entry in planned}
     places = folder / "trials"
-    found = sorted(place.name for place in places.iterdir() if place.is_dir()) if places.is_dir() else []
+    there = places.iterdir() if places.is_dir() else ()
+    # What is hidden is being removed.
+    found = sorted(place.name for place in there if place.is_dir() and not place.name.startswith("."))
     tuning = plan.get("tuning")
     tuned = tuple(map(str, tuning.get("keys", ()))) if isinstance(tuning, dict) else ()
     loaded = [

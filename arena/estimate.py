@@ -10,6 +10,7 @@ from typing import Any
 
 from arena.clones import clone_folder, is_ready
 from arena.identity import TrialConfig
+from arena.ledger import study_folders, trial_folders
 from arena.records import METRICS, OUTCOME, CorruptRecordError, read_lines
 from arena.trial_sheet import read_sheet
 
@@ -86,14 +87,16 @@ def clones_to_make(studies: Path, clones: Iterable[str]) -> int:
 def _finished(studies: Path, study: Path) -> Iterable[Path]:
     """Folders of trials with an outcome, at most a few hundred looked at."""
     others = sorted(
-        (path.parent for path in studies.glob("*/trials") if path.parent != study),
+        (folder for folder in study_folders(studies) if folder != study),
         key=lambda path: path.stat().st_mtime,
         reverse=True,
     )
     looked = 0
     for folder in [study, *others]:
-        for outcome in folder.glob(f"trials/*/{OUTCOME}"):
-            yield outcome.parent
+        for trial in trial_folders(folder):
+            if not (trial / OUTCOME).is_file():
+                continue
+            yield trial
             looked += 1
             if looked >= 20 * MOST_READ:
                 return

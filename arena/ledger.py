@@ -77,12 +77,23 @@ def read_plan(study: Path) -> dict[str, Any]:
     return plan
 
 
+def study_folders(studies: Path) -> list[Path]:
+    """The folders of all studies, by name. What is hidden is being removed."""
+    found = (path.parent for path in studies.glob(f"*/{TRIALS}"))
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+def trial_folders(study: Path) -> list[Path]:
+    """The folders of all trials of a study, by name. What is hidden is being removed."""
+    return [study / TRIALS / name for name in _trial_names(study)]
+
+
 def find_study(studies: Path, name: str) -> Path:
     """The folder of a study. Raises NoSuchTrialError naming those there are."""
     folder = studies / name
     if name and (folder / TRIALS).is_dir():
         return folder
-    names = sorted(path.parent.name for path in studies.glob(f"*/{TRIALS}"))
+    names = [path.name for path in study_folders(studies)]
     known = f"there are: {', '.join(names)}" if names else "there is none yet; `arena run GRID` makes one"
     raise NoSuchTrialError(f"no study {name!r} in {studies}: {known}")
 
@@ -93,9 +104,7 @@ def find_trial(studies: Path, name: str) -> Path:
     Raises NoSuchTrialError.
     """
     study, _, start = name.rpartition("/")
-    places = (
-        [find_study(studies, study)] if study else sorted(path.parent for path in studies.glob(f"*/{TRIALS}"))
-    )
+    places = [find_study(studies, study)] if study else study_folders(studies)
     found = [
         place / TRIALS / trial for place in places for trial in _trial_names(place) if trial.startswith(start)
     ]

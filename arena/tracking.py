@@ -18,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 
 from arena.cards import cell_name, distinctions, trial_name
+from arena.ledger import trial_folders
 from arena.locks import Lock, LockedError, describe, is_held
-from arena.records import LOCK, CorruptRecordError
+from arena.records import LOCK, TRIAL, CorruptRecordError
 from arena.tracking_store import PortInUseError, open_experiment, serve_ui, store_uri
 from arena.tracking_writer import StudyWriter, Written
 from arena.trial_sheet import TrialSheet, read_sheet
@@ -213,7 +214,9 @@ class Tracker:
 
     def _read_sheets(self, errors: list[str]) -> list[TrialSheet]:
         sheets = []
-        for path in sorted(self.study.glob("trials/*/trial.yaml")):
+        for path in [folder / TRIAL for folder in trial_folders(self.study)]:
+            if not path.exists():
+                continue
             try:
                 changed = path.stat().st_mtime_ns
                 known = self._sheets.get(path)
@@ -231,7 +234,7 @@ def sync_study(folder: Path, uri: str | None = None) -> SyncResult:
     folder: `<studies>/<name>`. Raises FileNotFoundError when the folder holds no trials; everything else that
     goes wrong is in the result's `errors`.
     """
-    if not any(folder.glob("trials/*/trial.yaml")):
+    if not any((trial / TRIAL).exists() for trial in trial_folders(folder)):
         raise FileNotFoundError(f"{folder} holds no trials: name a study's folder, one that `arena run` made")
     tracker = Tracker(folder.parent, folder, uri)
     result = tracker.sync()

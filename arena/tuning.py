@@ -10,6 +10,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ class Tuner:
         state: how far a trial is.
         """
         known = self._known.get(search.id)
-        if known is not None and (known.finished or not self._has_ended(search, known, state)):
+        if known is not None and not self._has_news(search, known, state):
             return known
         try:
             progress = self._advance(search, state)
@@ -63,9 +64,12 @@ class Tuner:
         self._known[search.id] = progress
         return progress
 
-    def _has_ended(self, search: Search, progress: Progress, state: Callable[[PlannedTrial], State]) -> bool:
+    def _has_news(self, search: Search, progress: Progress, state: Callable[[PlannedTrial], State]) -> bool:
         """Whether the first candidate that is out has ended: until then nothing is to be told or asked."""
-        first = next(one for one in progress.candidates if one.state == "running")
+        first = next((one for one in progress.candidates if one.state == "running"), None)
+        if first is None:
+            # Trials that were removed are run again.
+            return any(one.state == "done" and one.success is None for one in progress.candidates)
         return all(state(trial) in ENDED for trial in candidate_trials(search, first.values))
 
     def _advance(self, search: Search, state: Callable[[PlannedTrial], State]) -> Progress:
@@ -74,7 +78,7 @@ class Tuner:
         while True:
             asked = study.get_trials(deepcopy=False)
             while len(told) < len(asked) and asked[len(told)].state.is_finished():
-                told.append(self._judged(search, self._candidate(search, study, asked[len(told)])))
+                told.append(self._told(search, study, asked[len(told)]))
             ended = search.until_stable and any(one.stable for one in told)
             if len(asked) < search.candidates and len(asked) - len(told) < search.parallel and not ended:
                 study.sampler = _sampler(search, len(asked))
@@ -105,6 +109,13 @@ class Tuner:
 
     def _judged(self, search: Search, candidate: Candidate) -> Candidate:
         return judged(candidate, self._folder, candidate_trials(search, candidate.values))
+
+    def _told(self, search: Search, study: optuna.Study, trial: FrozenTrial) -> Candidate:
+        """A candidate that was told, with the score it was told with: its trials may have been removed."""
+        candidate = self._judged(search, self._candidate(search, study, trial))
+        if trial.state is TrialState.COMPLETE:
+            return replace(candidate, state="done", score=trial.value)
+        return replace(candidate, state="failed", score=None)
 
     def _tell(self, study: optuna.Study, candidate: Candidate) -> None:
         if candidate.score is None:

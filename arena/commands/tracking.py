@@ -28,7 +28,9 @@ def ui(port: int, host: str, studies: Path) -> int:
 @studies_option
 def sync(name: str | None, studies: Path) -> int:
     """Bring MLflow up to date with a study's files, or with all studies; repeating it adds nothing."""
-    everything = sorted(path.parent for path in studies.glob("*/plan.json"))
+    from arena.ledger import PLAN, study_folders
+
+    everything = [folder for folder in study_folders(studies) if (folder / PLAN).exists()]
     folders = [study_folder(name, studies)] if name else everything
     if not folders:
         raise click.ClickException(f"no studies in {studies}; `arena run GRID` makes one")

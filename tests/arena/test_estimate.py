@@ -101,7 +101,7 @@ def test_trials_of_other_studies_count_too(plan: Plan) -> None:
 
 
 def test_a_clone_is_paid_once_and_only_until_it_is_there(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arena.planning._at_once", lambda _: 1)
+    monkeypatch.setattr("arena.plan_estimate._at_once", lambda _: 1)
     study = plan(seeds=4)
     work = sum(study.estimate.trial_seconds.values())
     assert study.estimate.seconds == pytest.approx(20 + 100 + work)

@@ -143,3 +143,19 @@ def test_a_held_lock_tells_who_holds_it(tmp_path: Path) -> None:
     assert json.loads((tmp_path / LOCK).read_text()) == {"pid": 3}
     lock.release()
     assert Lock(tmp_path / LOCK).found == {"pid": 3}
+
+
+def test_what_is_being_removed_is_seen_by_nobody(tmp_path: Path) -> None:
+    from analysis.study import load_study
+    from arena.ledger import study_folders, trial_folders
+
+    for study in ("kept", ".removed-gone"):
+        for trial in ("aaa-s0", ".removed-bbb-s0"):
+            write_outcome(folder_of(tmp_path / study, trial), Outcome("stable"))
+    assert study_folders(tmp_path) == [tmp_path / "kept"]
+    assert trial_folders(tmp_path / "kept") == [tmp_path / "kept" / "trials" / "aaa-s0"]
+    assert [standing.id for standing in standings(tmp_path / "kept")] == ["aaa-s0"]
+    assert [trial.id for trial in load_study(tmp_path / "kept").trials] == ["aaa-s0"]
+    with pytest.raises(NoSuchTrialError, match="there are: kept"):
+        find_study(tmp_path, "gone")
+    assert find_trial(tmp_path, "aaa") == tmp_path / "kept" / "trials" / "aaa-s0"

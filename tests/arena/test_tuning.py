@@ -20,6 +20,7 @@ from arena.identity import FIRST_TUNING_SEED
 from arena.plan import Budget, PlannedTrial, Search, State, Study, TunedKey
 from arena.planning import grown
 from arena.records import Outcome, write_outcome
+from arena.removal import remove_trial
 from arena.replication import Replication
 from arena.searches import (
     TUNING,
@@ -228,3 +229,14 @@ def test_what_was_tuned_keeps_methods_comparable(tmp_path: Path) -> None:
     rates = {trial.config.trainer.learning_rate for trial in study.trials if not trial.search}
     assert len(rates) == 2
     assert "trainer.learning_rate" not in effect_table(load_study(study.folder)).columns
+
+
+def test_removing_the_trial_of_a_candidate_runs_it_again_and_chooses_alike(tmp_path: Path) -> None:
+    study = run(make(tmp_path, methods=1))
+    (found,) = read_progress(study.folder).values()
+    assert found.chosen is not None
+    remove_trial(study.folder / "trials" / found.chosen.trials[0])
+    again = grown(make(tmp_path, methods=1))
+    assert [trial.id for trial in again.trials if trial.state == "pending"] == list(found.chosen.trials)
+    assert names(run(again)) == names(study)
+    assert read_progress(study.folder)[found.search].chosen == found.chosen
