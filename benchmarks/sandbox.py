@@ -1,8 +1,8 @@
 """The Python sandbox's speed: start-up, one snippet, batches, and a turn of many episodes.
 
 Wall time is what a rollout waits for, with one worker and best on an idle machine (the load is shown; on a
-busy one `chrt -f 20` gives it a core of its own); CPU time is of the worker and the snippets it forked. The peers are what people do otherwise: a bubblewrap, or an
-unprotected interpreter, for every snippet.
+busy one `chrt -f 20` gives it a core of its own); CPU time is of the worker and the snippets it forked. The
+peers are what people do otherwise: a bubblewrap, or an unprotected interpreter, for every snippet.
 """
 
 from __future__ import annotations

@@ -82,6 +82,17 @@ def test_a_preset_of_the_default_environment_is_not_taken(folder: Path) -> None:
     assert rows == [64, 256]  # paper_code/sokoban.yaml, paper_code.yaml
 
 
+def test_the_papers_choices_for_a_shop_hold_for_both_shops(folder: Path) -> None:
+    shops = plan(
+        folder, envs=["webshop", "webshop_full"], methods=["SAMPO"], overrides={"preset": "paper_code"}
+    )
+    small, full = (trial.config for trial in shops.trials)
+    assert small.trainer.minibatch == full.trainer.minibatch
+    assert small.trainer.minibatch.rows == 128
+    assert small.advantage == full.advantage
+    assert small.dynamic_filtering == full.dynamic_filtering
+
+
 @pytest.mark.parametrize(
     ("envs", "said"),
     [
