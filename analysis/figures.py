@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from analysis.conclusions import Conclusions
+from analysis.measures import RunTable
+from analysis.plot_effects import draw_cell_map, draw_interactions, draw_survival
+from analysis.plot_gradients import draw_gradient_weights
 from analysis.plot_histograms import draw_histograms
 from analysis.plot_outcomes import draw_outcomes
+from analysis.plot_stability import draw_ridges, draw_roc, draw_split, draw_warning_timelines
 from analysis.plots import Panel, draw_learning_curves, draw_overview, draw_panels
 from analysis.results import Cell, environments
 
@@ -143,6 +148,33 @@ FIGURES = (
         _ratios("log_ratio_row", "How far response probabilities moved within a step", "log s", "rows"),
     ),
     _Figure(
+        "ridges",
+        "Ratios of rows, step by step",
+        "Ridges that spread, or whose left side grows a hump, are rows that the updates push far from the"
+        " policy that wrote them.",
+        draw_ridges,
+    ),
+    _Figure(
+        "split",
+        "Tokens by advantage, ratio and entropy",
+        "Left: how many tokens of each kind there are; middle and right: how much of the policy's movement"
+        " they"
+        " carry. Few tokens that carry most of the KL are where probability runs away.",
+        draw_split,
+    ),
+    _Figure(
+        "gradient_weights",
+        "What clipping lets through",
+        "What an option does with a token whose probability has moved since it was written.",
+        draw_gradient_weights,
+    ),
+    _Figure(
+        "warning_timelines",
+        "Warnings before each collapse",
+        "Dots of one colour at the same distance in every row would be a dependable warning.",
+        draw_warning_timelines,
+    ),
+    _Figure(
         "rollouts",
         "Rollouts",
         "Of all episodes, before any filtering. A group of equal return has no signal for a group-relative"
@@ -160,8 +192,41 @@ FIGURES = (
 )
 
 
+@dataclass(frozen=True)
+class _RunsFigure:
+    name: str
+    title: str
+    reading: str
+    draw: Callable[[RunTable, Path], str | None]
+
+
+RUNS_FIGURES = (
+    _RunsFigure(
+        "interactions",
+        "What depends on what",
+        "Where lines cross or part, what one choice does depends on the other.",
+        draw_interactions,
+    ),
+    _RunsFigure(
+        "cell_map",
+        "All cells",
+        "A row or a column of one colour is a choice that decides alone; a single field is an interaction.",
+        draw_cell_map,
+    ),
+    _RunsFigure(
+        "survival",
+        "How long runs lasted",
+        "A curve that falls early collapses early; curves whose bands part differ.",
+        draw_survival,
+    ),
+)
+
+
 def draw_all(
-    cells: Sequence[Cell], folder: Path, progress: Callable[[str], None] | None = None
+    cells: Sequence[Cell],
+    found: Conclusions,
+    folder: Path,
+    progress: Callable[[str], None] | None = None,
 ) -> list[Drawn]:
     """Draw every figure that has something to show, for each environment; drop those of an earlier report."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -178,6 +243,17 @@ def draw_all(
             note = figure.draw(here, path)
             if note is not None:
                 drawn.append(Drawn(figure.name, env, figure.title, path, figure.reading, note))
+        runs = replace(found.runs, table=found.runs.table[found.runs.table["env"] == env])
+        for summary in RUNS_FIGURES if len(runs.table) else ():
+            path = folder / f"{summary.name}{suffix}.png"
+            note = summary.draw(runs, path)
+            if note is not None:
+                drawn.append(Drawn(summary.name, env, summary.title, path, summary.reading, note))
+    note = draw_roc(found.levels, folder / "roc.png")
+    if note is not None:
+        reading = "A curve in the upper left corner sees collapses coming; one on the diagonal sees nothing."
+        title = "Which statistics saw collapses coming"
+        drawn.append(Drawn("roc", "", title, folder / "roc.png", reading, note))
     for old in set(folder.glob("*.png")) - {figure.path for figure in drawn}:
         old.unlink()
     return drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.resampling import Interval, counts_interval
+from analysis.resampling import SHARE, Interval, counts_interval
 
 Floats = NDArray[np.float64]
 
@@ -31,4 +31,4 @@ def probability_of_improvement(first: ArrayLike, second: ArrayLike, *, level: fl
         result: Floats = shares.sum(1) / np.where(held.any(1), held.sum(1), np.nan)
         return result
 
-    return counts_interval(statistic, a.shape[1], level=level)
+    return counts_interval(statistic, a.shape[1], level=level, within=SHARE)

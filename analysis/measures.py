@@ -65,7 +65,7 @@ class RunTable:
     @property
     def results(self) -> pd.DataFrame:
         """The rows of trials that have a result."""
-        return self.table[self.table["result"]]
+        return self.table[self.table["result"].astype(bool)]
 
     def order(self, setting: str) -> list[str]:
         """The options of a setting in the order of the plan, others after them; none where it is constant."""

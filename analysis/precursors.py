@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from analysis.early_warning import NAMES
 from analysis.measures import block_of
-from analysis.resampling import Interval, counts_interval
+from analysis.resampling import SHARE, Interval, counts_interval
 from analysis.results import BAD_ENDS
 from analysis.study import Trial
 
@@ -211,7 +211,9 @@ class RunPanel:
         """
         values = self.statistic(diagnostic, change=True)
         risen = np.full_like(values, np.nan)
-        risen[:, early - late :] = values[:, early - late :] - values[:, : values.shape[1] - (early - late)]
+        risen[:, early - late :] = (
+            values[:, early - late :] - values[:, : max(0, values.shape[1] - (early - late))]
+        )
         return self._separation(risen, diagnostic, late, change=True)
 
     def _separation(self, values: Floats, diagnostic: Diagnostic, before: int, *, change: bool) -> Separation:
@@ -290,7 +292,7 @@ def _area(wins: Floats, pairs: Floats, owners: NDArray[np.int_], blocks: int) ->
             result: Floats = (weight * share).sum(1) / np.where(total > 0, total, np.nan)
         return result
 
-    return counts_interval(areas, blocks)
+    return counts_interval(areas, blocks, within=SHARE)
 
 
 def _curve(placed: Floats) -> tuple[Floats, Floats]:

@@ -1,112 +1,136 @@
 """The report of a study: what it asked, the answer, and everything the answer rests on.
 
-Markdown with figures and CSV files beside it, rebuilt from a study's files at any time. Everything in it
-comes from those files: the same files give the same report.
+Markdown and HTML with figures and tables beside them, rebuilt from a study's files at any time. Everything in
+them comes from those files: the same files give the same report.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis.answer import answer, level, outcomes
-from analysis.effects import Effect, matched_effects
+from analysis import evidence, sections
+from analysis.answer import answer
+from analysis.conclusions import Conclusions, conclude
 from analysis.figures import Drawn, draw_all
-from analysis.markdown import code, escape, listing, table
-from analysis.paper import MODEL, SOURCE, published
+from analysis.markdown import escape
+from analysis.page import html_page
 from analysis.plot_tuning import draw_tuning
 from analysis.provenance import what_ran
-from analysis.results import (
-    BAD_ENDS,
-    Cell,
-    curve_table,
-    effect_table,
-    environments,
-    summarise,
-    trial_table,
-)
-from analysis.study import Study, Trial, load_study
+from analysis.results import Cell, summarise
+from analysis.study import Study, load_study
+from analysis.tables import links, write_tables
 from analysis.tuning import FIGURE, tuning_section
 
-MOST_ROWS = 40
-CONTROLS = ("env", "model", "cloning")
-"""Settings that are surroundings, not choices under study: trials are matched on them, never compared."""
+STABILITY = (
+    "gradient_weights",
+    "negative_low_ratio",
+    "kl",
+    "gradient_norm",
+    "clip_fractions",
+    "split",
+    "log_ratio_tokens",
+    "log_ratio_rows",
+    "ridges",
+    "rollouts",
+)
 
 
 def write_report(study: Path, progress: Callable[[str], None] | None = None) -> Path:
-    """Write `report/report.md`, its figures and CSV files into a study's folder; returns the report's path.
+    """Write `report.md`, `report.html`, figures and tables into a study's folder `report`; returns the first.
 
     Works on whatever there is: unfinished, failed and missing trials are named and never averaged in. Raises
-    FileNotFoundError where there is no study.
+    FileNotFoundError where there is no study. progress: told what is being done.
     """
     tell = progress or (lambda _: None)
     tell("reading the study")
     loaded = load_study(Path(study))
+    for done, trial in enumerate(loaded.trials, start=1):
+        trial.read()
+        if done % 20 == 0:
+            tell(f"reading trial {done} of {len(loaded.trials)}")
     cells = summarise(loaded)
+    found = conclude(loaded, progress)
     folder = loaded.folder / "report"
     folder.mkdir(exist_ok=True)
-    trial_table(loaded, cells).to_csv(folder / "trials.csv", index=False)
-    tell("writing the curves")
-    curve_table(loaded, cells).to_csv(folder / "curves.csv", index=False)
-    drawn = draw_all(cells, folder / "figures", progress)
+    write_tables(loaded, cells, found, folder, tell)
+    drawn = draw_all(cells, found, folder / "figures", progress)
     note = draw_tuning(loaded.searches, folder / "figures" / FIGURE)
-    text = render(loaded, cells, drawn, tuning_note=note)
+    text = render(loaded, cells, drawn, found, tuning_note=note)
+    tell("writing the page")
     path = folder / "report.md"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    _replace(path, text)
+    _replace(folder / "report.html", html_page(text, folder))
     return path
 
 
 def render(
-    study: Study, cells: Sequence[Cell], drawn: Sequence[Drawn], *, tuning_note: str | None = None
+    study: Study,
+    cells: Sequence[Cell],
+    drawn: Sequence[Drawn],
+    found: Conclusions | None = None,
+    *,
+    tuning_note: str | None = None,
 ) -> str:
     """The report as markdown; figures are linked relative to the report's folder.
 
     tuning_note: what goes below the figure of tuning; None where there is none.
     """
-    sections = [
+    found = found or conclude(study)
+    parts = [
         [f"# {escape(study.name)}", *([f"> {escape(study.question)}"] if study.question else [])],
-        ["## Answer", *answer(study, cells), *_method_tables(cells), *_show(drawn, "overview")],
-        ["## What happened", *_what_happened(study, cells, drawn)],
-        ["## What changed when only one axis changed", *_axes(study)],
+        [
+            "## Answer",
+            *answer(study, cells),
+            *evidence.verdicts(found),
+            *sections.method_tables(cells),
+            *_show(drawn, "overview"),
+        ],
+        [
+            "## What happened",
+            *sections.what_happened(study, cells),
+            *_show(drawn, "learning_curves", "outcomes"),
+        ],
+        [
+            "## What changed when only one axis changed",
+            *sections.single_changes(study),
+        ],
+        [
+            "## What each choice does",
+            *evidence.budgets(found),
+            *evidence.effects(found),
+            *_show(drawn, "interactions", "cell_map"),
+        ],
+        ["## When runs collapsed", *evidence.times_to_collapse(found), *_show(drawn, "survival")],
+        [
+            "## What came first",
+            *evidence.what_came_first(found),
+            *_show(drawn, "warning_timelines"),
+            *evidence.separations(found),
+            *_show(drawn, "roc"),
+            *evidence.episodes(cells),
+        ],
         ["## How stable training was", *_show(drawn, *STABILITY)],
         ["## Tuning", *tuning_section(study, tuning_note)],
+        ["## The findings of the paper", *evidence.findings(found)],
         ["## What ran", *what_ran(study)],
-        ["## Trials that do not count", *_not_counted(study, cells)],
-        ["## Beside the paper", *_paper(cells)],
-        ["## Thresholds", *_thresholds(study)],
-        [
-            "## Numbers",
-            "[trials.csv](trials.csv): a row per trial. [curves.csv](curves.csv): every recorded number,"
-            " a row per trial and step.",
-        ],
+        ["## Trials that do not count", *sections.not_counted(study, cells)],
+        ["## Beside the paper", *sections.beside_the_paper(cells)],
+        ["## Thresholds", *sections.thresholds(study)],
+        ["## Numbers", links(study, found)],
     ]
-    blocks = [
-        block for section in sections if len(section) > 1 or section is sections[0] for block in section
-    ]
+    blocks = [block for part in parts if len(part) > 1 or part is parts[0] for block in part]
     return "\n\n".join(blocks) + "\n"
 
 
-STABILITY = (
-    "negative_low_ratio",
-    "kl",
-    "gradient_norm",
-    "clip_fractions",
-    "log_ratio_tokens",
-    "log_ratio_rows",
-    "rollouts",
-)
-
-
 def _show(drawn: Sequence[Drawn], *names: str) -> list[str]:
-    several = len({figure.env for figure in drawn}) > 1
+    several = len({figure.env for figure in drawn if figure.env}) > 1
     blocks = []
     for name in names:
         for figure in drawn:
             if figure.name == name:
-                where = f", {escape(figure.env)}" if several else ""
+                where = f", {escape(figure.env)}" if several and figure.env else ""
                 if name != "overview":
                     blocks.append(f"### {figure.title}{where}")
                 blocks.append(f"![{figure.title}{where}](figures/{figure.path.name})")
@@ -114,272 +138,7 @@ def _show(drawn: Sequence[Drawn], *names: str) -> list[str]:
     return blocks
 
 
-def _method_tables(cells: Sequence[Cell]) -> list[str]:
-    blocks = []
-    envs = environments(cells)
-    for env in envs:
-        if len(envs) > 1:
-            blocks.append(f"### {escape(env)}")
-        blocks.append(
-            table(
-                (
-                    "method",
-                    "final success",
-                    "by seed",
-                    "clone",
-                    "outcomes",
-                    "learned",
-                    "collapse at step",
-                    "minutes a trial",
-                    "CPU-minutes",
-                ),
-                [_method_row(cell) for cell in cells if cell.env == env],
-                right=(7, 8),
-            )
-        )
-    if any(cell.results for cell in cells):
-        blocks.append(
-            "Final success: mean over seeds of the last fifth of the evaluations; in brackets a 95% interval,"
-            " in parentheses, with fewer than five seeds, their range. Star: stopped at its collapse, last"
-            " value carried on. Learned: seeds that ended above their clone by more than chance. Minutes:"
-            " training and evaluation on the clock; CPU-minutes: training."
-        )
-    return blocks
-
-
-def _method_row(cell: Cell) -> list[str]:
-    finals = [
-        f"{trial.verdict.final:.2f}" + ("\\*" if trial.verdict.carried else "")
-        for trial in cell.results
-        if trial.verdict.final is not None
-    ]
-    onsets = [str(trial.verdict.onset) for trial in cell.results if trial.verdict.onset is not None]
-    learned = f"{cell.count_learned(True)} of {len(cell.results)}" if cell.results else "-"
-    wall = _mean_minutes(cell.results, ("time/step", "time/evaluation"))
-    return [
-        f"**{escape(cell.label)}**",
-        level(cell.final),
-        " ".join(finals) or "-",
-        f"{cell.start.estimate:.2f}" if cell.start.blocks else "-",
-        outcomes(cell),
-        learned,
-        ", ".join(onsets) or "-",
-        wall,
-        _mean_minutes(cell.results, ("time/cpu",)),
-    ]
-
-
-def _mean_minutes(trials: Sequence[Trial], metrics: Sequence[str]) -> str:
-    seconds = [
-        sum(
-            float(frame[name].sum())
-            for frame in (trial.train, trial.evaluations)
-            for name in metrics
-            if name in frame
-        )
-        for trial in trials
-    ]
-    return f"{sum(seconds) / len(seconds) / 60:.1f}" if any(seconds) else "-"
-
-
-def _what_happened(study: Study, cells: Sequence[Cell], drawn: Sequence[Drawn]) -> list[str]:
-    names = _names(cells)
-    bad = [trial for trial in study.trials if trial.status in BAD_ENDS]
-    blocks = []
-    if bad:
-        rows = [
-            [
-                names[trial.cell],
-                str(trial.seed),
-                trial.status,
-                _onset(trial),
-                _warnings_before(trial),
-                escape(
-                    trial.outcome.reason if trial.outcome and trial.outcome.reason else trial.verdict.reason
-                ),
-            ]
-            for trial in bad[:MOST_ROWS]
-        ]
-        blocks.append(table(("method", "seed", "outcome", "onset (step)", "warnings before it", "why"), rows))
-        if len(bad) > MOST_ROWS:
-            blocks.append(f"{len(bad) - MOST_ROWS} more are in [trials.csv](trials.csv).")
-    elif any(trial.has_result for trial in study.trials):
-        blocks.append("No trial with a result collapsed or diverged.")
-    changed = [trial for trial in study.trials if trial.has_result and trial.verdict.outcome != trial.status]
-    if changed:
-        ids = listing([code(trial.id) for trial in changed], MOST_ROWS)
-        blocks.append(
-            f"Judged again from their records, {len(changed)} trials would have another outcome than was"
-            f" recorded: {ids}. What was recorded counts."
-        )
-    return [*blocks, *_show(drawn, "learning_curves", "outcomes")]
-
-
-def _onset(trial: Trial) -> str:
-    interval = trial.verdict.onset_interval
-    return f"{interval[1]} (after {interval[0]})" if interval else "-"
-
-
-def _warnings_before(trial: Trial) -> str:
-    """Which warnings had fired before the onset, and by how many steps."""
-    onset = trial.verdict.onset
-    if onset is None:
-        return "-"
-    first: dict[str, int] = {}
-    for warning in trial.verdict.warnings:
-        if warning.step < onset:
-            first.setdefault(warning.name.replace("_", " "), onset - warning.step)
-    parts = [f"{name} {steps} step{'s' if steps != 1 else ''} before" for name, steps in first.items()]
-    watched = trial.verdict.warnings_from
-    if not parts and (watched is None or onset <= watched):
-        return "none possible, still warming up"
-    return ", ".join(parts) or "none"
-
-
-def _axes(study: Study) -> list[str]:
-    effects_of = effect_table(study)
-    if effects_of.empty:
-        return []
-    settings = [name for name in effects_of.columns if name not in ("block", "final", "collapsed")]
-    rows, silent = [], []
-    for axis in dict.fromkeys([*study.axes, *settings]):
-        if axis.split(".")[0] in CONTROLS:
-            continue
-        effects: list[Effect] = []
-        if axis in settings:
-            others = [name for name in settings if name != axis]
-            effects = matched_effects(effects_of, axis, others=others, order=study.axes.get(axis, ()))
-        if not effects and axis in study.axes:
-            silent.append(code(axis))
-        rows += [_effect_row(effect) for effect in effects]
-    blocks = []
-    if rows:
-        header = ("axis", "from", "to", "change in final success", "by seed", "collapsed", "pairs")
-        blocks.append(table(header, rows[: 2 * MOST_ROWS]))
-        blocks.append(
-            "Pairs of trials that share everything else: environment, seed, clone and every other setting."
-            " Positive: the option in *to* ended higher. Pairs of one seed are averaged first; brackets are a"
-            " 95% interval over seeds, parentheses their range. Collapsed: trials of these pairs that"
-            " collapsed or diverged, *from* against *to*."
-        )
-    if silent:
-        blocks.append(
-            f"Nothing can be said of {', '.join(silent)}: no two finished trials differ in it alone. Methods"
-            " that differ in several axes at once cannot tell them apart."
-        )
-    return blocks
-
-
-def _effect_row(effect: Effect) -> list[str]:
-    blocks = effect.by_block()
-    difference = effect.difference
-    text = f"**{difference.estimate:+.2f}**"
-    if difference.kind == "interval":
-        text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-    elif difference.blocks > 1:
-        text += f" ({difference.low:+.2f} to {difference.high:+.2f})"
-    shown = [f"{value:+.2f}" for value in blocks.values()]
-    total = len(effect.pairs)
-    return [
-        code(effect.axis),
-        code(effect.first),
-        code(effect.second),
-        text,
-        " ".join(shown[:10]) + (" …" if len(shown) > 10 else ""),
-        f"{effect.first_collapsed} of {total} against {effect.second_collapsed} of {total}",
-        str(total) + (f" in {effect.contexts} surroundings" if effect.contexts > 1 else ""),
-    ]
-
-
-def _names(cells: Sequence[Cell]) -> dict[str, str]:
-    """The escaped label of every cell, with its environment where there are several."""
-    several = len(environments(cells)) > 1
-    return {cell.id: escape(f"{cell.label}, {cell.env}" if several else cell.label) for cell in cells}
-
-
-def _not_counted(study: Study, cells: Sequence[Cell]) -> list[str]:
-    called = _names(cells)
-    blocks = []
-    missing = [trial for trial in study.trials if not trial.has_result]
-    if missing:
-        rows = [
-            [called[trial.cell], str(trial.seed), trial.status, _why(trial), code(trial.id)]
-            for trial in missing
-        ]
-        blocks.append(table(("method", "seed", "state", "why", "trial"), rows))
-    elif study.trials:
-        blocks.append(f"None: all {len(study.trials)} planned trials have a result.")
-    if study.others:
-        names = [f"{escape(t.label)} seed {t.seed} ({t.status}, {code(t.id)})" for t in study.others]
-        blocks.append(
-            f"In the study's folder but not in its last plan, so not counted, {len(names)} trials:"
-            f" {listing(names, MOST_ROWS)}."
-        )
-    damaged = [
-        f"{code(trial.id)}: {escape('; '.join(trial.problems))}"
-        for trial in study.trials
-        if trial.problems and trial.status not in ("missing", "unavailable")
-    ]
-    if damaged or study.problems:
-        blocks.append("\n".join(f"- {line}" for line in [*map(escape, study.problems), *damaged]))
-    return blocks
-
-
-def _why(trial: Trial) -> str:
-    if trial.outcome is not None and trial.outcome.reason:
-        return escape(trial.outcome.reason)
-    seen = max(
-        (int(frame.index.max()) for frame in (trial.train, trial.evaluations) if len(frame)), default=0
-    )
-    return {
-        "unfinished": f"has records up to step {seen} but no outcome: it still runs, or was killed",
-        "missing": "never started",
-        "unavailable": "could not run on this machine",
-    }.get(trial.status, f"ended at step {seen}")
-
-
-def _paper(cells: Sequence[Cell]) -> list[str]:
-    rows = [
-        [escape(cell.label), escape(cell.env), level(cell.final), text]
-        for cell in cells
-        if cell.final.blocks and (text := published(cell.env, cell.methods)) is not None
-    ]
-    if not rows:
-        return []
-    return [
-        table(("method", "environment", "here, final success", f"paper, success in % ({MODEL})"), rows),
-        f"The paper ({SOURCE}) trains {MODEL} on one seed, without error bars; model, scale and data differ"
-        " from ours. Compare the order of methods, not the numbers.",
-    ]
-
-
-def _thresholds(study: Study) -> list[str]:
-    rules = list(dict.fromkeys(trial.rule for trial in study.trials))
-    if not rules:
-        return []
-    names = list(rules[0].to_dict())
-    blocks = []
-    if len(rules) > 1:
-        blocks.append(f"**The trials ran under {len(rules)} different rules.**")
-    rows = [[code(name), *(f"{rule.to_dict()[name]}" for rule in rules)] for name in names]
-    counts = [sum(trial.rule == rule for trial in study.trials) for rule in rules]
-    header = ["`collapse.`", *(f"{count} trials" for count in counts)]
-    blocks.append(table(header, rows))
-    blocks.append(_definitions())
-    return blocks
-
-
-def _definitions() -> str:
-    lines: Iterable[str] = (
-        "m is the mean success of the last `window` evaluations; a standard error (SE) comes from p(1-p)/n.",
-        "**collapsed**: for `patience` evaluations in a row, m at least max(`best_share` x best,"
-        " `best_floor`, `standard_errors` SE) below its best; or m at least max(`start_floor`,"
-        " `standard_errors` SE) below the clone; or well-formed responses below `format_broken` after"
-        " having been above `format_healthy`.",
-        "**diverged**: a loss or gradient was not finite.",
-        "**stable**: neither, and over the last evaluations success varied around a line by less than"
-        " `stable_variance` beyond sampling; else **unstable**; **undecided** with fewer than 5 evaluations.",
-        "**learned**: the last fifth of the evaluations at least max(`learned_floor`, `standard_errors` SE)"
-        " above the clone.",
-    )
-    return "\n".join(f"- {line}" for line in lines)
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

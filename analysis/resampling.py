@@ -15,6 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
 
 LEAST_BLOCKS = 5
+FEW_BLOCKS = 8
+SHARE = (0.0, 1.0)
+"""What a share lies within."""
 RESAMPLES = 4000
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
@@ -45,9 +48,11 @@ def mean_of_columns(table: Floats) -> Floats:
     return result
 
 
-def seed_interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
+def seed_interval(
+    values: ArrayLike, *, level: float = 0.95, within: tuple[float, float] | None = None
+) -> Interval:
     """The mean of one number per block, with its interval (`block_interval` of one column)."""
-    return block_interval(np.asarray(values, dtype=float)[:, None], level=level)
+    return block_interval(np.asarray(values, dtype=float)[:, None], level=level, within=within)
 
 
 def block_interval(
@@ -57,12 +62,14 @@ def block_interval(
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    within: tuple[float, float] | None = None,
 ) -> Interval:
     """Bootstrap a statistic of a table (blocks, columns) over its blocks (rows).
 
     The percentile interval, its tails widened for small samples so that for a mean it agrees with Student's t
     (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.3). Blocks without any number
-    are left out; with fewer than five, the range of the blocks' own statistics is returned instead.
+    are left out; with fewer than five, the range of the blocks' own statistics is returned instead. Ends
+    are cut off at `within`.
     Deterministic: equal tables and seeds give equal intervals.
     """
     values = np.asarray(table, dtype=float)
@@ -78,7 +85,7 @@ def block_interval(
         return Interval(estimate, float(np.nanmin(own)), float(np.nanmax(own)), "range", blocks)
     random = np.random.default_rng(seed)
     chosen = random.integers(0, blocks, size=(resamples, blocks))
-    return _widened(estimate, statistic(values[chosen]), blocks, level)
+    return _widened(estimate, statistic(values[chosen]), blocks, level, within)
 
 
 def counts_interval(
@@ -88,6 +95,7 @@ def counts_interval(
     level: float = 0.95,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    within: tuple[float, float] | None = None,
 ) -> Interval:
     """As `block_interval`, for a statistic of how often each block occurs.
 
@@ -106,15 +114,28 @@ def counts_interval(
         return Interval(estimate, float(low), float(high), "range", blocks)
     random = np.random.default_rng(seed)
     counts = random.multinomial(blocks, np.full(blocks, 1 / blocks), size=resamples).astype(float)
-    return _widened(estimate, statistic(counts), blocks, level)
+    return _widened(estimate, statistic(counts), blocks, level, within)
 
 
-def _widened(estimate: float, drawn: Floats, blocks: int, level: float) -> Interval:
-    """The percentile interval of resampled statistics, its tails widened for the number of blocks."""
+def _widened(
+    estimate: float, drawn: Floats, blocks: int, level: float, within: tuple[float, float] | None
+) -> Interval:
+    """The percentile interval of resampled statistics, its tails widened for the number of blocks.
+
+    Resamples of few blocks hardly reach that far: below eight blocks the interval is at least as wide as
+    Student's t with the bootstrap's standard error, which for a mean is the ordinary one. `within` cuts off
+    what cannot be.
+    """
     tail = _small_sample_tail((1 - level) / 2, blocks)
     if np.isnan(drawn).all():
         return Interval(estimate, np.nan, np.nan, "range", blocks)
     low, high = np.nanquantile(drawn, [tail, 1 - tail])
+    if blocks < FEW_BLOCKS:
+        error = float(np.nanstd(drawn)) * np.sqrt(blocks / (blocks - 1))
+        reach = float(-stdtrit(blocks - 1, (1 - level) / 2)) * error
+        low, high = min(low, estimate - reach), max(high, estimate + reach)
+    if within is not None:
+        low, high = max(low, within[0]), min(high, within[1])
     return Interval(estimate, float(low), float(high), "interval", blocks)
 
 

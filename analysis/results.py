@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from analysis.factors import differing
-from analysis.resampling import Interval, seed_interval
+from analysis.resampling import SHARE, Interval, seed_interval
 from analysis.study import Study, Trial
 
 BAD_ENDS = ("collapsed", "diverged")
@@ -70,8 +70,8 @@ def summarise(study: Study) -> list[Cell]:
                 env=trials[0].env,
                 methods=trials[0].methods,
                 trials=tuple(trials),
-                final=seed_interval([v.final for v in verdicts if v.final is not None]),
-                start=seed_interval([v.start for v in verdicts if v.start is not None]),
+                final=seed_interval([v.final for v in verdicts if v.final is not None], within=SHARE),
+                start=seed_interval([v.start for v in verdicts if v.start is not None], within=SHARE),
             )
         )
     envs = list(dict.fromkeys(cell.env for cell in cells))
@@ -126,16 +126,18 @@ def trial_table(study: Study, cells: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def curve_table(study: Study, cells: Sequence[Cell]) -> pd.DataFrame:
-    """Every recorded number: one row per trial, kind and step, one column per metric."""
-    names = {cell.id: cell.label for cell in cells}
+def curve_table(trials: Sequence[Trial], labels: Mapping[str, str]) -> pd.DataFrame:
+    """Every recorded number of trials: one row per trial, kind and step, one column per metric.
+
+    labels: by cell.
+    """
     parts = []
-    for trial in study.trials:
+    for trial in trials:
         for kind, frame in (("train", trial.train), ("eval", trial.evaluations)):
             if not frame.empty:
                 facts: dict[str, Any] = {
                     "trial": trial.id,
-                    "label": names.get(trial.cell, trial.label),
+                    "label": labels.get(trial.cell, trial.label),
                     "env": trial.env,
                     "seed": trial.seed,
                     "kind": kind,

@@ -121,6 +121,10 @@ class Trial:
         verdict = judge(rows, self.rule, finished=self.has_result, interrupted=self.status == "interrupted")
         return verdict, metric_frame(rows, "train"), metric_frame(rows, "eval")
 
+    def read(self) -> None:
+        """Read the records now rather than when they are first asked for."""
+        _ = self._read
+
     @property
     def verdict(self) -> Verdict:
         """The verdict on its records under the thresholds it ran with."""
