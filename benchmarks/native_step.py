@@ -12,12 +12,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import torch
 
 from arena.planning import plan_study
 from trainers.config import TrainingConfig
 from trainers.monitor import MemoryMonitor
+from trainers.native import training
 from trainers.native.cloning import make_clone
 from trainers.native.training import NativeTrainer
 from trainers.rows import Rows
@@ -46,15 +49,31 @@ def cpu(work: Callable[[], object], repeats: int = REPEATS) -> float:
     return statistics.median(times)
 
 
-def ours(config: TrainingConfig, clone: Path, folder: Path) -> tuple[float, Rows]:
-    monitor = MemoryMonitor()
-    trainer = NativeTrainer(config, clone, folder, monitor)
+def ours(config: TrainingConfig, clone: Path, folder: Path) -> tuple[float, float, Rows]:
+    """CPU-seconds of a step, the share of them that diagnostics take, and the rows of a step."""
+    trainer = NativeTrainer(config, clone, folder, MemoryMonitor())
+    spent = [0.0]
+
+    def clocked(work: Callable[..., Any]) -> Callable[..., Any]:
+        def measured(*given: Any, **named: Any) -> Any:
+            began = time.process_time()
+            try:
+                return work(*given, **named)
+            finally:
+                spent[0] += time.process_time() - began
+
+        return measured
+
+    diagnostics = trainer.diagnostics
+    for name in ("add", "metrics", "histograms"):
+        setattr(diagnostics, name, clocked(getattr(diagnostics, name)))
     steps = iter(range(1, 100))
-    seconds = cpu(lambda: trainer.step(next(steps)))
+    with mock.patch.object(training, "rollout_metrics", clocked(training.rollout_metrics)):
+        seconds = cpu(lambda: trainer.step(next(steps)))
     fresh = NativeTrainer(config, clone, folder, MemoryMonitor())
     rows = fresh.collect(1).rows
     assert rows is not None
-    return seconds, rows
+    return seconds, spent[0] / (REPEATS + 1) / seconds, rows
 
 
 def theirs(rows: Rows, clone: Path, minibatches: int) -> tuple[float, float]:
@@ -109,12 +128,13 @@ def main() -> None:
             clone = Path(folder) / "clone"
             clone.mkdir()
             make_clone(config, clone, lambda done, total: None)
-            seconds, rows = ours(config, clone, Path(folder) / "run")
+            seconds, diagnostics, rows = ours(config, clone, Path(folder) / "run")
             generate, train = theirs(rows, clone, minibatches=4)
         length = float(rows.tokens.float().mean())
         print(
             f"thoughts of at most {words} words: {len(rows)} rows of {length:.1f} tokens; "
-            f"our whole step {seconds:.2f} CPU-s ({seconds / int(rows.tokens.sum()) * 1e6:.0f} us a token); "
+            f"our whole step {seconds:.2f} CPU-s ({seconds / int(rows.tokens.sum()) * 1e6:.0f} us a token), "
+            f"{diagnostics:.1%} of it diagnostics; "
             f"transformers generate {generate:.2f} + train {train:.2f} CPU-s; "
             f"ratio {(generate + train) / seconds:.1f}"
         )

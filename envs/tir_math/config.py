@@ -81,8 +81,9 @@ class TirMathConfig(EnvConfig):
     max_turns: Annotated[int, Field(ge=2)]
     spelling: Literal["words", "text"]
     """`words`: one word per digit and sign, for tiny policies; `text`: as people write."""
-    shows: Literal["last", "all"]
-    """Of the code written so far, and its output, what an observation shows beside the problem."""
+    shows: Literal["last", "all", "new"]
+    """Of the code written so far, and its output, what an observation shows beside the problem. `new`: that
+    output alone, without problem and code, for policies that read their whole transcript."""
     output_limit: Annotated[int, Field(ge=4)]
     """Characters (in words: words) of an output that are shown; the middle is cut."""
     session: bool

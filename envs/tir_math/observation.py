@@ -27,6 +27,10 @@ class Computation:
 def observe(config: TirMathConfig, problem: Problem, done: Sequence[Computation]) -> str:
     """The observation after some computations; the first one is the problem alone."""
     shown = done if config.shows == "all" else done[-1:]
+    if config.shows == "new" and done:
+        if config.spelling == "words":
+            return f"{OUTPUT_WORD} {spell_output(done[-1].finished, config.output_limit)}"
+        return f"Its output:\n```\n{_told(done[-1], config)}\n```"
     if config.spelling == "words":
         return " ".join(
             [problem.text, *(_in_words(computation, config.output_limit) for computation in shown)]
@@ -51,11 +55,15 @@ def spell_output(finished: Finished, limit: int) -> str:
 
 
 def _in_text(computation: Computation, config: TirMathConfig) -> str:
+    code = shorten(computation.code, config.output_limit)
+    return f"Your code:\n```python\n{code}\n```\nIts output:\n```\n{_told(computation, config)}\n```"
+
+
+def _told(computation: Computation, config: TirMathConfig) -> str:
+    """What a policy is told of what its code printed, and of what ended it."""
     finished = computation.finished
     output = shorten(_printable(finished.output.rstrip("\n")), config.output_limit)
-    told = "\n".join(filter(None, [output, _note(finished.ending, config.limits)])) or "[It printed nothing.]"
-    code = shorten(computation.code, config.output_limit)
-    return f"Your code:\n```python\n{code}\n```\nIts output:\n```\n{told}\n```"
+    return "\n".join(filter(None, [output, _note(finished.ending, config.limits)])) or "[It printed nothing.]"
 
 
 def _note(ending: Ending, limits: Limits) -> str:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.collapse import CollapseRule, CollapseWatch, judge
-from analysis.detection import SCENARIOS, collapse_share
+from analysis.detection import SCENARIOS, Scenario, collapse_share, delays, fall
 
 Row = dict[str, Any]
 MANY = 1_000_000  # so many episodes that standard errors vanish beside every floor
@@ -359,3 +359,11 @@ def test_simulated_false_alarms_are_rare_and_clear_collapses_are_found(scenario:
         assert share > 0.95
     else:
         assert share < 0.10
+
+
+def test_without_noise_the_delay_is_that_of_window_and_patience() -> None:
+    # .6, .6, ... .3, 0, 0: the mean of three is .5, .3, .1 after the fall, each below the clone's .6 - .05
+    sudden = Scenario("", fall(0.6, 0.0, 0.5), collapses=True, begins=0.5)
+    assert delays(sudden, evaluations=20, episodes=MANY, runs=3) == (3, 3)
+    never = Scenario("", fall(0.6, 0.58, 0.5), collapses=True, begins=0.5)
+    assert delays(never, evaluations=20, episodes=64, runs=3) == (math.inf, math.inf)

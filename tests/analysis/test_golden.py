@@ -7,11 +7,12 @@ SAMPO by less.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from analysis.collapse import judge
+from analysis.collapse import CollapseRule, CollapseWatch, judge
 from analysis.study import read_rows
 
 RECORDS = Path(__file__).parents[1] / "golden" / "analysis"
@@ -36,3 +37,23 @@ def test_real_records_keep_their_verdicts(
     if record == "cispo":
         assert verdict.cause == "below_start"
         assert verdict.onset_interval == (4, 6)
+
+
+def test_labelled_curves_of_real_trials_are_told_apart() -> None:
+    """Labels were given by looking at the curves: only those that collapse are called so, soon after."""
+    curves = json.loads((RECORDS / "curves.json").read_text())
+    assert {curve["course"] for curve in curves} == {
+        "collapses",
+        "rises",
+        "noisy",
+        "falls and recovers in part",
+        "never learns",
+    }
+    for curve in curves:
+        watch, found = CollapseWatch(CollapseRule()), None
+        for number, success in enumerate(curve["success"]):
+            episodes = 1024 if number == 0 else 256
+            row = {"step": number, "kind": "eval", "eval/success": success, "eval/episodes": episodes}
+            if watch.update(row) and found is None:
+                found = number
+        assert found == (5 if curve["course"] == "collapses" else None), curve

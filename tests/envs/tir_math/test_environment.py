@@ -123,6 +123,15 @@ def test_rewards_tell_failed_code_from_good(make_config):
     assert [env.step(action)[1] for action in ("python: 1 + 1", "python: 1 +")] == [0.25, -0.25]
 
 
+def test_in_transcripts_only_the_new_output_is_shown(make_config, in_text):
+    env, problem = start(make_config(shows="new"))
+    texts = [env.step(action)[0] for action in ("", "python: 1 + 1", "so what")]
+    assert texts == [problem, "output: 2", "output: 2"]
+    env, problem = start(in_text(shows="new"))
+    assert problem.startswith("What is half of")
+    assert env.step(write_code("print(3)"))[0] == "Its output:\n```\n3\n```"
+
+
 @pytest.mark.parametrize("shows", ["last", "all"])
 def test_text_shows_code_and_output(in_text, shows):
     env, problem = start(in_text(shows=shows))

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torch import Tensor
 from trainers.policy_gradient.objective import Objective, Pass
 from trainers.rows import Rows
 
+CONF = Path(__file__).parents[3] / "arena" / "conf"
 MASKS: dict[str, dict[str, Any]] = {
     "no mask": {},
     "sequence mask": {"sequence_mask": {"delta": 0.05}},
@@ -299,6 +301,26 @@ def test_a_random_gate_is_the_same_under_any_split_and_repeated_by_its_generator
     assert not torch.equal(gradient(4), gradient(3))
     with pytest.raises(ValueError, match="needs draws"):
         run(make_config(is_clipping={"gated": {"low": gate}}), batch)
+
+
+def test_every_combination_of_options_gives_a_finite_loss_and_gradient(
+    make_batch: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    batch = make_batch(12)
+    options = {
+        axis: sorted(path.stem for path in (CONF / axis).glob("*.yaml"))
+        for axis in ("loss_aggregation", "is_clipping", "advantage")
+    }
+    for aggregation, clipping, advantage in itertools.product(*options.values()):
+        objective = Objective(
+            make_config(loss_aggregation=aggregation, is_clipping=clipping, advantage=advantage)
+        )
+        policy = Table(batch)
+        advantages = objective.advantages(batch.rows)
+        result = objective.backward(batch.rows, advantages, batch.ref_log_probs, policy.score)
+        assert math.isfinite(result.loss), (aggregation, clipping, advantage)
+        assert policy.gradient.isfinite().all()
+        assert policy.gradient[batch.rows.mask].any()
 
 
 # Void turns: out of the policy loss, in everything else.
