@@ -49,7 +49,8 @@ def top_variance(returns: Tensor, success: Tensor, *, keep_fraction: Share = 0.2
     """
     # the tolerance keeps 0.07 x 100 = 7.000000000000001 from becoming 8
     wanted = math.ceil(keep_fraction * len(returns) - 1e-9)
-    order = returns.double().std(1, correction=0).argsort(descending=True, stable=True)
+    # sorted, so that groups of the same returns have the same std to the last bit
+    order = returns.double().sort(1).values.std(1, correction=0).argsort(descending=True, stable=True)
     keep = torch.zeros(len(returns), dtype=torch.bool, device=returns.device)
     keep[order[:wanted]] = True
     return keep & group_variance(returns, success)

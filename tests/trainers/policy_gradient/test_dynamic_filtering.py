@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainers.policy_gradient import dynamic_filtering
 from trainers.policy_gradient.dynamic_filtering import (
     another_try,
     group_variance,
@@ -21,6 +28,61 @@ SUCCESS = torch.tensor([[True, True], [True, True], [False, False], [False, True
 def keeps(*rows: str) -> list[torch.Tensor]:
     """One try per word: `+-+` keeps the first and last of three groups."""
     return [torch.tensor([sign == "+" for sign in row]) for row in rows]
+
+
+# (option, parameters); every option of the axis is here at least once
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("none", {}),
+    ("group_variance", {"signal": "return"}),
+    ("group_variance", {"signal": "success"}),
+    ("top_variance", {"keep_fraction": 0.4}),
+    ("top_variance", {"keep_fraction": 1.0}),
+]
+every_option = pytest.mark.parametrize(("option", "parameters"), CASES, ids=[f"{o}-{p}" for o, p in CASES])
+
+
+def written_out(
+    option: str, parameters: dict[str, Any], returns: list[list[float]], success: list[list[bool]]
+) -> list[bool]:
+    """Which groups are kept, group by group."""
+    if option == "none":
+        return [True] * len(returns)
+    differ = [len(set(group)) > 1 for group in returns]
+    if option == "group_variance":
+        some = [0 < sum(group) < len(group) for group in success]
+        return differ if parameters["signal"] == "return" else some
+    exact = [[Fraction(value) for value in group] for group in returns]
+    spread = [sum((value - sum(group) / len(group)) ** 2 for value in group) for group in exact]
+    wanted = math.ceil(parameters["keep_fraction"] * len(returns))
+    ranked = sorted(range(len(returns)), key=lambda group: -spread[group])
+    return [group in ranked[:wanted] and differ[group] for group in range(len(returns))]
+
+
+def test_every_option_has_a_case() -> None:
+    files = (Path(dynamic_filtering.__file__).parents[2] / "arena/conf/dynamic_filtering").glob("*.yaml")
+    assert {file.stem for file in files} == {option for option, _ in CASES}
+
+
+@every_option
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 0.5, 9.0]), st.booleans()), min_size=3, max_size=3),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_the_kept_groups_are_the_written_out_ones(
+    option: str, parameters: dict[str, Any], groups: list[list[tuple[float, bool]]]
+) -> None:
+    returns = [[value for value, _ in group] for group in groups]
+    success = [[won for _, won in group] for group in groups]
+    function = getattr(dynamic_filtering, option)
+    kept = function(torch.tensor(returns), torch.tensor(success), **parameters)
+    assert kept.dtype == torch.bool
+    assert kept.tolist() == written_out(option, parameters, returns, success)
+    # the order of a group's episodes says nothing
+    backwards = function(torch.tensor(returns).flip(1), torch.tensor(success).flip(1), **parameters)
+    assert torch.equal(backwards, kept)
 
 
 def test_none_keeps_every_group() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,11 @@ def weights_of(option: str, mask: torch.Tensor, trajectory: torch.Tensor, **kwar
 
 def unpadded(values: torch.Tensor, mask: torch.Tensor) -> list[list[float]]:
     return [row[kept].tolist() for row, kept in zip(values, mask, strict=True)]
+
+
+def test_every_option_has_a_case() -> None:
+    files = (Path(loss_aggregation.__file__).parents[2] / "arena/conf/loss_aggregation").glob("*.yaml")
+    assert {file.stem for file in files} == set(OPTIONS)
 
 
 @pytest.mark.parametrize("option", OPTIONS)
