@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from arena.commands import environments, export, grids, play, studies, tracking, trials
+from arena.commands import diagnose, environments, export, grids, play, studies, tracking, trials
 from arena.commands.shared import DONE, INTERRUPTED, WRONG
 
 
@@ -33,6 +33,7 @@ for _command in (
     studies.status,
     studies.report,
     studies.rm,
+    diagnose.diagnose,
     tracking.ui,
     tracking.sync,
     play.play,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from analysis.foreign import ALIASES
 from analysis.hypotheses import FORMS, METRICS, UNITS
 from arena.planning import plan_study
 
@@ -24,3 +25,10 @@ def test_every_form_and_metric_is_on_the_page() -> None:
         assert f"`{form}`" in PAGE
     for name in (*METRICS, *UNITS):
         assert name in PAGE
+
+
+def test_every_alias_is_on_the_page_of_diagnose() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text()
+    for name, aliases in ALIASES.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        assert set(re.findall(r"`([^`]+)`", row)) == {name, *aliases}
