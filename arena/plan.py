@@ -158,7 +158,8 @@ class Estimate:
     clones included; source: where the numbers come from, for people. later: trials that are planned and not
     known yet, because tuning decides what they are; tuning_seconds: the part of `seconds` that tuning takes.
     most_added: trials that results may add to the plan at most; added_seconds: how long those would take
-    beside what is planned.
+    beside what is planned. memory: what one trial takes of GPUs, in words, the
+    largest, empty when that is not known.
     """
 
     trial_seconds: Mapping[str, float]
@@ -170,6 +171,7 @@ class Estimate:
     tuning_seconds: float = 0.0
     most_added: int = 0
     added_seconds: float = 0.0
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from arena.configuration import visible_gpus
 from arena.estimate import Cost, Kind, clones_to_make, kind_of, measured_costs, trial_seconds
 from arena.identity import TrialConfig
 from arena.plan import Estimate, PlannedTrial, Resources, State, Study
+from trainers.sizing import gpu_memory, memory_line
 
 NO_ESTIMATE = Estimate({}, 0.0, 0.0, 1, "nothing is left to run")
 UNFINISHED: tuple[State, ...] = ("pending", "failed", "interrupted", "running")
@@ -61,6 +62,7 @@ def estimate_of(study: Study, cells: Sequence[Cell]) -> Estimate:
         tuning_seconds=work_tuning / at_once,
         most_added=most_added,
         added_seconds=work_added / at_once,
+        memory=_memory(examples),
     )
 
 
@@ -133,6 +135,16 @@ def _most_added(study: Study, pace: _Pace, later: int) -> tuple[int, float]:
     if study.budget.trials is not None:
         allowed = max(0, min(count, study.budget.trials - len(study.trials) - later))
     return allowed, seconds * allowed / count if count else 0.0
+
+
+def _memory(trials: Sequence[PlannedTrial]) -> str:
+    """What the largest of the trials on GPUs takes, in words."""
+    known = {trial.cell: (trial, gpu_memory(trial.config, trial.resources.gpus)) for trial in trials}
+    found = [(memory.learning, trial) for trial, memory in known.values() if memory is not None]
+    if not found:
+        return ""
+    _, largest = max(found, key=lambda one: one[0])
+    return memory_line(largest.config, largest.resources.gpus)
 
 
 def _kind(config: TrialConfig) -> Kind:

@@ -1,18 +1,16 @@
-"""What verl finds through the entry point `verl.plugins`: our functions under our names, and nothing else.
+"""Our functions in verl's registries, under our names.
 
     policy losses          arlarena_<option of is_clipping>, aggregated by verl; their band from verl's keys
     advantage estimators   arlarena_<option of advantage> where a score per trajectory is all it needs
     trainer                trainer.v1.trainer_mode=arlarena: everything, as configured by the trial
 
 Under the trainer, loss and advantages are the trial's (masks, units, anchors, entropies, filtering), which
-verl's own signatures have no room for; their name in verl's registries is then `arlarena`. Patches that let
-verl run without a GPU act only where ARLARENA_VERL_CPU=1 asks for them.
+verl's own signatures have no room for; their name in verl's registries is then `arlarena`.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -26,14 +24,12 @@ from verl.trainer.ppo.core_algos import (
     register_adv_est,
     register_policy_loss,
 )
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 
 from trainers.policy_gradient import advantage, is_clipping
 from trainers.rows import Rows
 from trainers.verl.translation import NAME, NO_DUAL_CLIP
 from trainers.verl.updates import score_rows
-
-CPU = "ARLARENA_VERL_CPU"
-"""Environment variable: 1 lets verl run without a GPU."""
 
 CLIPS: Mapping[str, Mapping[str, str]] = {
     "token": {"lo": "clip_ratio_low", "hi": "clip_ratio_high", "dual_clip": "clip_ratio_c"},
@@ -102,6 +98,18 @@ def _only_under_our_trainer(*_: Any, **__: Any) -> Any:
     )
 
 
+class OurTrainer(PPOTrainerSync):
+    """Stands in verl's registry for `trainers.verl.trainer.Trainer`, which is imported when one is made.
+
+    That module imports verl, which imports this one.
+    """
+
+    def __new__(cls, config: Any) -> Any:
+        """The trainer itself."""
+        module = importlib.import_module("trainers.verl.trainer")
+        return module.Trainer(config)
+
+
 def register() -> None:
     """Put our functions into verl's registries; a second time changes nothing."""
     for option in CLIPS:
@@ -113,8 +121,7 @@ def register() -> None:
     if NAME not in POLICY_LOSS_REGISTRY:
         register_policy_loss(NAME)(_only_under_our_trainer)
         register_adv_est(NAME)(_only_under_our_trainer)
+        register_trainer(NAME)(OurTrainer)
 
 
 register()
-if os.environ.get(CPU) == "1":
-    importlib.import_module("trainers.verl.cpu_platform")
