@@ -45,8 +45,8 @@ _QUICK = 20_000
 class WebShopEnv(TextEnv):
     """One episode; `visit` is there for the expert.
 
-    Info holds, beside what every environment gives, `score` (of the purchase, 0 before) and `nouns` (what
-    found the nouns of titles for it).
+    Info holds, beside what every environment gives, `score` (of the purchase, 0 before), `nouns` (what found
+    the nouns of titles for it) and `void` (whether the turn was no action that the page knows).
     """
 
     visit: Visit
@@ -85,11 +85,13 @@ class WebShopEnv(TextEnv):
             raise ValueError("the episode is over: reset first")
         visit = self.visit
         action = parse_action(text)
-        if action is not None:
-            if action.verb == "search":
-                search_for(self.shop, visit, action.argument)
-            elif link := self.clickable().get(action.argument):
-                follow(self.shop, visit, link)
+        void = True
+        if action is not None and action.verb == "search":
+            void = visit.page != "search"
+            search_for(self.shop, visit, action.argument)
+        elif action is not None and (link := self.clickable().get(action.argument)):
+            void = False
+            follow(self.shop, visit, link)
         self._turns += 1
         terminated = visit.score is not None
         truncated = not terminated and self._turns >= self.config.max_turns
@@ -99,6 +101,7 @@ class WebShopEnv(TextEnv):
             paid += self.config.rewards.score * visit.score.total
             paid += self.config.rewards.success * visit.score.success
         observation, info = self._observe()
+        info["void"] = void
         return observation, paid, terminated, truncated, info
 
     def clickable(self) -> dict[str, Link]:
@@ -118,6 +121,7 @@ class WebShopEnv(TextEnv):
             "anchor": text,
             "admissible": self._admissible(),
             "success": score is not None and score.success,
+            "void": False,
             "score": score.total if score else 0.0,
             "nouns": self.shop.nouns_by,
         }

@@ -107,6 +107,25 @@ def test_free_search_admits_anything_and_choosing_a_few_queries(small):
     assert " | page " in env.step("search[lamp]")[0]
 
 
+def test_turns_that_the_page_does_not_know_are_void(small):
+    environment, config = small(search="free")
+    env = environment.make(config)
+    assert env.reset(0)[1]["void"] is False
+    said = [
+        ("", True),
+        ("buy a lamp", True),
+        ("click[buy now]", True),  # not on this page
+        ("search[lamp]", False),
+        ("search[lamp]", True),  # there is no search bar here
+        ("click[no such thing]", True),
+        ("click[back to search]", False),
+    ]
+    assert [env.step(action)[-1]["void"] for action, _ in said] == [void for _, void in said]
+    pool = environment.make_pool(config)
+    pool.reset([0, 0], "train")
+    assert [outcome.void for outcome in pool.step([0, 1], ["what?", "search[lamp]"])] == [True, False]
+
+
 @pytest.fixture(scope="module")
 def playground(small):
     environment, config = small(max_turns=10_000)
