@@ -1,17 +1,21 @@
-"""What a trial costs beside its training: 20 no-op trials, two at once, beside bare Ray Tune in the same run.
+"""What a trial costs beside its training: 20 no-op trials, two at once, beside Ray Tune and Hydra in a run.
 
     python benchmarks/trial_overhead.py
 
 Ours includes a process of its own for each trial, its lock, its lifeline, its records and its outcome.
-"alone" is the supervisor without Ray. Start-up of Ray is given by itself; wall seconds.
+"alone" is the supervisor without Ray. Start-up of Ray is given by itself, that of Hydra is in its figure.
+Wall seconds. Hydra's joblib launcher isolates nothing: a crash of one job is one of the sweep. It lives in an
+environment of its own, made on the first run in the user's cache; where it cannot be, it is not measured.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +24,18 @@ sys.path[:0] = [str(_FAULTS), str(_FAULTS.parents[1])]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
 TRIALS = 20
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arlarena" / "hydra-peer"
+HYDRA_JOB = """
+import hydra
+
+
+@hydra.main(version_base=None)
+def job(config):
+    return config.x
+
+
+job()
+"""
 
 
 def main() -> None:
@@ -39,7 +55,14 @@ def main() -> None:
             "ours, alone, one at a time": lambda: alone(Path(folder) / "alone"),
         }.items():
             print(f"{name:30}  {timed(run) / TRIALS:6.2f} s a trial", flush=True)
-    ray.shutdown()
+        ray.shutdown()
+        try:
+            python = hydra_python()
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"Hydra, joblib launcher: cannot be installed ({error})")
+        else:
+            seconds = timed(lambda: hydra(python, Path(folder))) / TRIALS
+            print(f"{'Hydra, joblib launcher':30}  {seconds:6.2f} s a trial")
 
 
 def timed(run: Callable[[], None]) -> float:
@@ -79,6 +102,24 @@ def ours(folder: Path) -> None:
     run_jobs(Feed(jobs.take, jobs.is_finished, jobs.ended), folder / "ray", "run")
     if set(states.values()) != {"done"}:
         raise RuntimeError(f"not all trials have a result: {states}")
+
+
+def hydra_python() -> Path:
+    """The interpreter of an environment that has the launcher. Raises OSError and CalledProcessError."""
+    python = CACHE / "bin" / "python"
+    if not (CACHE / "ready").exists():
+        venv.create(CACHE, clear=True, with_pip=True)
+        install = [python, "-m", "pip", "install", "--quiet", "hydra-core", "hydra-joblib-launcher"]
+        subprocess.run(install, check=True, capture_output=True)
+        (CACHE / "ready").touch()
+    return python
+
+
+def hydra(python: Path, folder: Path) -> None:
+    (folder / "job.py").write_text(HYDRA_JOB)
+    points = ",".join(map(str, range(TRIALS)))
+    sweep = ["--multirun", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"+x={points}"]
+    subprocess.run([python, "job.py", *sweep], check=True, capture_output=True, cwd=folder)
 
 
 def alone(folder: Path) -> None:

@@ -164,12 +164,17 @@ def run_without_ray(
     *,
     report: Callable[..., str] = lambda *_: "report.md",
     close: Callable[..., None] = lambda *_: None,
+    tracked: bool = False,
     **arguments: Any,
 ) -> int:
-    """`run_study` without Ray, and with `report` and `close` for report and MLflow; the exit code."""
+    """`run_study` without Ray, and with `report` and `close` for report and MLflow; the exit code.
+
+    tracked: leave MLflow as it is.
+    """
     monkeypatch.setattr("arena.controller.TuneThread", LocalThread)
-    monkeypatch.setattr("arena.tracking.Tracker.start", lambda self: None)
-    monkeypatch.setattr("arena.tracking.Tracker.close", close)
+    if not tracked:
+        monkeypatch.setattr("arena.tracking.Tracker.start", lambda self: None)
+        monkeypatch.setattr("arena.tracking.Tracker.close", close)
     monkeypatch.setattr("arena.controller._Run._write_report", report)
     return run_study(study, **arguments)
 
