@@ -120,9 +120,9 @@ class Tracker:
 
     def release(self) -> None:
         """Let another process write this study's runs."""
-        if self._alone is not None:
-            self._alone.release()
-            self._alone = None
+        alone, self._alone = self._alone, None
+        if alone is not None:
+            alone.release()
 
     def __enter__(self) -> Tracker:
         self.start()
@@ -175,6 +175,8 @@ class Tracker:
                 self._closing.wait(self._retry)
             self._wanted.clear()
         self.sync()
+        # `close` may not have waited for this.
+        self.release()
 
     def _connect(self) -> StudyWriter:
         client, experiment = open_experiment(self.studies, self.uri, self.study.name)
