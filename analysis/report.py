@@ -14,6 +14,7 @@ from analysis import evidence, sections
 from analysis.answer import answer
 from analysis.conclusions import Conclusions, conclude
 from analysis.figures import Drawn, draw_all
+from analysis.latex import latex_tables
 from analysis.markdown import escape
 from analysis.page import html_page
 from analysis.plot_tuning import draw_tuning
@@ -37,11 +38,12 @@ STABILITY = (
 )
 
 
-def write_report(study: Path, progress: Callable[[str], None] | None = None) -> Path:
+def write_report(study: Path, progress: Callable[[str], None] | None = None, *, latex: bool = False) -> Path:
     """Write `report.md`, `report.html`, figures and tables into a study's folder `report`; returns the first.
 
     Works on whatever there is: unfinished, failed and missing trials are named and never averaged in. Raises
-    FileNotFoundError where there is no study. progress: told what is being done.
+    FileNotFoundError where there is no study. progress: told what is being done; latex: tables of the report
+    as `tables.tex` too.
     """
     tell = progress or (lambda _: None)
     tell("reading the study")
@@ -62,6 +64,8 @@ def write_report(study: Path, progress: Callable[[str], None] | None = None) -> 
     path = folder / "report.md"
     _replace(path, text)
     _replace(folder / "report.html", html_page(text, folder))
+    if latex:
+        _replace(folder / "tables.tex", latex_tables(cells, found))
     return path
 
 

@@ -32,6 +32,7 @@ for _command in (
     export.export,
     studies.status,
     studies.report,
+    studies.compare,
     studies.rm,
     diagnose.diagnose,
     tracking.ui,

@@ -1,7 +1,10 @@
-"""Commands on a study: status, report, rm."""
+"""Commands on studies: status, report, compare, rm."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -15,6 +18,8 @@ from arena.commands.shared import (
     studies_option,
     study_folder,
 )
+
+SECONDS_BETWEEN_LINES = 5.0
 
 
 @click.command()
@@ -42,14 +47,55 @@ def status(name: str, watch: bool, studies: Path, output: str) -> int:
 
 @click.command()
 @click.argument("name", metavar="STUDY")
+@click.option("--html", is_flag=True, help="Print the path of the page instead of that of the markdown.")
+@click.option("--latex", is_flag=True, help="Write its tables as LaTeX too, and print that path.")
 @studies_option
-def report(name: str, studies: Path) -> int:
-    """Write a study's report again, from its files."""
+def report(name: str, html: bool, latex: bool, studies: Path) -> int:
+    """Write a study's report again, from its files: report.md, report.html, figures, tables."""
     folder = study_folder(name, studies)
     from analysis.report import write_report
 
-    click.echo(write_report(folder))
+    with _progress() as tell:
+        path = write_report(folder, tell, latex=latex)
+    if latex:
+        path = path.with_name("tables.tex")
+    click.echo(path.with_name("report.html") if html else path)
     return DONE
+
+
+@click.command()
+@click.argument("names", metavar="STUDY STUDY", nargs=2)
+@studies_option
+def compare(names: tuple[str, str], studies: Path) -> int:
+    """Compare two studies, or one study run by two versions of the code; prints markdown."""
+    first, second = (study_folder(name, studies) for name in names)
+    from analysis.comparison import compare as compared
+    from analysis.study import load_study
+
+    click.echo(compared(load_study(first), load_study(second)), nl=False)
+    return DONE
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Shows what is being done: a line that changes in a terminal, else a line now and then."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status("report") as status:
+            yield lambda text: status.update(f"report: {escape(text)}")
+    else:
+        shown = time.monotonic()
+
+        def tell(text: str) -> None:
+            nonlocal shown
+            if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
+                shown = time.monotonic()
+                click.echo(f"report: {text}", err=True)
+
+        yield tell
 
 
 @click.command()
