@@ -87,10 +87,12 @@ class _Pace:
     """How long trials take by themselves, each cell looked at once."""
 
     def __init__(self, study: Study, cells: Sequence[Cell]) -> None:
-        self._guesses = {_kind(cell.config): Cost(**cell.base.cost) for cell in cells}
-        self.first = next(iter(self._guesses.values()))
+        self._kinds = {cell.id: _kind(cell.config) for cell in cells}
+        self._guesses = {self._kinds[cell.id]: cell.base for cell in cells}
+        self.first = Cost(**next(iter(self._guesses.values())).cost)
         self._measured = measured_costs(study.studies, study.folder, self._guesses, self.first)
         self._known: dict[str, tuple[Kind, float]] = {}
+        self._costs: dict[Kind, Cost] = {}
 
     def seconds(self, trial: PlannedTrial) -> float:
         return self._of(trial)[1]
@@ -104,10 +106,16 @@ class _Pace:
 
     def _of(self, trial: PlannedTrial) -> tuple[Kind, float]:
         if trial.cell not in self._known:
-            kind = _kind(trial.config)
-            cost = self._measured.get(kind) or self._guesses.get(kind, self.first)
-            self._known[trial.cell] = kind, trial_seconds(trial.config, cost)
+            kind = self._kinds.get(trial.cell) or _kind(trial.config)
+            self._known[trial.cell] = kind, trial_seconds(trial.config, self._cost(kind))
         return self._known[trial.cell]
+
+    def _cost(self, kind: Kind) -> Cost:
+        if kind not in self._costs:
+            base = self._guesses.get(kind)
+            guess = self.first if base is None else Cost(**base.cost)
+            self._costs[kind] = self._measured.get(kind, guess)
+        return self._costs[kind]
 
 
 def _most_added(study: Study, pace: _Pace, later: int) -> tuple[int, float]:
