@@ -13,6 +13,7 @@ from pathlib import Path
 from analysis import evidence, sections
 from analysis.answer import answer
 from analysis.conclusions import Conclusions, conclude
+from analysis.design_limits import refusals
 from analysis.figures import Drawn, draw_all
 from analysis.latex import latex_tables
 from analysis.markdown import escape
@@ -104,6 +105,7 @@ def render(
             "## What each choice does",
             *evidence.budgets(found),
             *evidence.effects(found),
+            *refusals(study.design, study.estimable),
             *_show(drawn, "interactions", "cell_map"),
         ],
         ["## When runs collapsed", *evidence.times_to_collapse(found), *_show(drawn, "survival")],

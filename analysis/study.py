@@ -19,6 +19,7 @@ import pandas as pd
 import yaml
 
 from analysis.collapse import CollapseRule, Verdict, judge
+from analysis.design_limits import Estimable, read_estimable
 from analysis.early_warning import number
 from analysis.factors import option_label
 from analysis.searches import Search, read_searches
@@ -151,7 +152,7 @@ class Study:
 
     seeds_until: how wide a cell's interval may be until it gets another seed; None where seeds are fixed.
     hypotheses: those its grid declared, as written. tuning: trials that tried candidates of `searches`, which
-    are never compared.
+    are never compared. estimable: what its cells determine, None where the plan does not say.
     """
 
     folder: Path
@@ -166,6 +167,7 @@ class Study:
     hypotheses: tuple[str, ...] = ()
     tuning: tuple[Trial, ...] = ()
     searches: tuple[Search, ...] = ()
+    estimable: Estimable | None = None
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,7 @@ def load_study(folder: Path) -> Study:
         problems=tuple(problems),
         hypotheses=tuple(map(str, declared)) if isinstance(declared, list) else (),
         tuning=tuple(trial for trial, search in loaded if search),
+        estimable=read_estimable(plan.get("estimable")),
         searches=read_searches(folder / "tuning.json") if tuned else (),
         seeds_until=number(until.get("ci_width")) if isinstance(until, dict) else None,
     )

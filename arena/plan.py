@@ -201,6 +201,7 @@ class Estimable:
     def document(self) -> dict[str, Any]:
         """As plain data, for `plan.json`."""
         return {
+            "factors": list(self.factors),
             "main": list(self.main),
             "interactions": list(self.interactions),
             "aliased": [list(group) for group in self.aliased],
