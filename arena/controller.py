@@ -235,6 +235,7 @@ class _Run:
             self.timer.note(UP_TO_DATE, fingerprint(self.study, self.origin) or "")
         if tracker.problem is not None:
             handler.announce(f"{tracker.problem}; `arena sync {self.study.name}` brings it up to date")
+        self.problem = self.problem or self.jobs.problem
         code = self._exit_code() if report is not None else SOME_FAILED
         # The disk may be full and the terminal gone, which is no reason to lose the exit code.
         with suppress(OSError):

@@ -31,7 +31,7 @@ class Jobs:
     """Hands out the jobs of a run and takes note of their endings, in any thread.
 
     todo: the trials to be run, of which none is running. states: of all trials of the study; kept up to date.
-    growth: what results add; `study` is kept up to date too.
+    growth: what results add; `study` is kept up to date too, and `problem` says why that failed.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Jobs:
         self.endings: dict[str, Ending] = {}
         self._origin, self._growth = dict(origin), growth
         self._added: list[PlannedTrial] = []
+        self.problem: str | None = None
         self._driver = str(ProcessMark.of())
         self._attempts: dict[str, int] = {}
         self._begun: dict[str, None] = {}
@@ -151,7 +152,8 @@ class Jobs:
         try:
             added = self._growth.more(self.study.trials, self.states)
         except (OSError, ValueError, GrowthError) as error:
-            logger.error("no trials could be added to the study: %s", error)
+            self.problem = f"Nothing could be added to the study: {error}"
+            logger.error("%s", self.problem)
             return
         if not added:
             return

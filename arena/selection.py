@@ -20,6 +20,9 @@ def select(
     Raises MistakesError for a condition that cannot be understood, or that no trial of the plan meets.
     """
     found = list(study.trials)
+    if not found and study.searches:
+        message = "tuning has not decided on any trial yet; run the grid without --only and --limit first"
+        raise MistakesError([Mistake(Place("command line"), "", message)])
     for text in only:
         place = Place(f"command line (--only {text})")
         try:

@@ -50,7 +50,7 @@ class Tuner:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
 
     def advance(self, search: Search, state: Callable[[PlannedTrial], State]) -> Progress:
-        """Tell what has ended, ask for what may be tried. Raises GrowthError when the storage fails.
+        """Tell what has ended, ask for what may be tried. Raises GrowthError when the storage cannot be used.
 
         state: how far a trial is.
         """
@@ -59,8 +59,13 @@ class Tuner:
             return known
         try:
             progress = self._advance(search, state)
-        except optuna.exceptions.OptunaError as error:
-            raise GrowthError(f"tuning of {search.label}: {error}") from error
+        except Exception as error:
+            # Optuna passes on whatever the database's own library raises.
+            where = search.storage or self._folder / DATABASE
+            told = (str(error).splitlines() or [""])[0]
+            raise GrowthError(
+                f"tuning of {search.label} ({where}): {type(error).__name__}: {told}"
+            ) from error
         self._known[search.id] = progress
         return progress
 

@@ -114,6 +114,7 @@ def _refusals(study: Study, *, available: bool) -> list[str]:
     unavailable = dict.fromkeys(trial.env for trial in study.trials if trial.state == "unavailable")
     if unavailable and not available:
         reasons.append(f"{', '.join(unavailable)} cannot run here; `--available` runs the rest")
-    if unavailable and available and not any(trial.state != "unavailable" for trial in study.trials):
+    runs_here = bool(study.searches) or any(trial.state != "unavailable" for trial in study.trials)
+    if unavailable and available and not runs_here:
         reasons.append("no environment of this grid can run here")
     return reasons

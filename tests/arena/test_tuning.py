@@ -14,9 +14,11 @@ import pytest
 from fake_run import names, run, start
 from fake_study import fake_config, make_study
 
+from analysis.report import write_report
 from analysis.results import effect_table
 from analysis.study import load_study
 from arena.identity import FIRST_TUNING_SEED
+from arena.mistakes import MistakesError
 from arena.plan import Budget, PlannedTrial, Search, State, Study, TunedKey
 from arena.planning import grown
 from arena.records import Outcome, write_outcome
@@ -31,6 +33,7 @@ from arena.searches import (
     search_id,
     with_values,
 )
+from arena.selection import select
 from arena.study_files import prepare_trial, write_plan
 
 RATE = TunedKey("trainer.learning_rate", low=1e-5, high=1e-1, log=True)
@@ -240,3 +243,24 @@ def test_removing_the_trial_of_a_candidate_runs_it_again_and_chooses_alike(tmp_p
     assert [trial.id for trial in again.trials if trial.state == "pending"] == list(found.chosen.trials)
     assert names(run(again)) == names(study)
     assert read_progress(study.folder)[found.search].chosen == found.chosen
+
+
+def test_a_storage_that_cannot_be_used_is_named_and_starts_nothing(tmp_path: Path) -> None:
+    jobs = start(make(tmp_path, storage=f"sqlite:////{tmp_path}/nowhere/at/all.db"))
+    assert jobs.take() is None
+    assert jobs.is_finished()
+    assert jobs.problem is not None
+    assert "nowhere/at/all.db" in jobs.problem
+
+
+def test_nothing_can_be_chosen_from_what_tuning_has_still_to_decide(tmp_path: Path) -> None:
+    with pytest.raises(MistakesError, match="run the grid without --only and --limit first"):
+        select(make(tmp_path), [], 5)
+
+
+def test_a_report_of_a_study_that_is_still_tuned_names_what_there_is(tmp_path: Path) -> None:
+    study = run(make(tmp_path), most=4)
+    write_plan(study, {})
+    text = write_report(study.folder).read_text()
+    assert "## Tuning" in text
+    assert "not finished" in text
