@@ -262,7 +262,8 @@ class VerlConfig(Section):
     platform: `cpu` lets verl run without any GPU, through patches of ours, for tests and demonstrations.
     nodes: over how many machines a trial runs, in a Ray cluster of its own. tensor_parallel: GPUs that share
     one model in the engine; gpu_memory: the engine's share of a GPU's memory. max_prompt_tokens: longer
-    prompts are cut on the left. agent_workers: processes that play episodes. offload: parameters and
+    prompts are cut on the left. attention: of the trainer's forward pass; flash_attention_2 (the package
+    flash-attn) computes no padding. agent_workers: processes that play episodes. offload: parameters and
     optimiser wait in main memory while the engine generates. deterministic: verl's full determinism.
     overrides: any other key of verl's configuration, `{"trainer.balance_batch": false}`.
     """
@@ -273,6 +274,7 @@ class VerlConfig(Section):
     tensor_parallel: Count = 1
     gpu_memory: Annotated[float, Field(gt=0, lt=1)] = 0.5
     max_prompt_tokens: Count = 2048
+    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
     agent_workers: Count = 4
     offload: bool = False
     deterministic: bool = False

@@ -33,10 +33,14 @@ def _command(config: TrainingConfig, folder: Path) -> str:
     arguments = ["python", "-m", "verl.trainer.main_ppo", "--config-path", str(folder.absolute())]
     arguments += ["--config-name", CONFIG.removesuffix(".yaml")]
     assert config.verl is not None
-    platform = (
-        ["export ARLARENA_VERL_CPU=1  # verl without a GPU, through patches of ours", ""]
-        if config.verl.platform == "cpu"
-        else []
-    )
-    lines = ["#!/bin/sh", "# Needs: pip install 'arlarena[verl]', and the engine.", "set -e", *platform]
+    lines = [
+        "#!/bin/sh",
+        "# Needs: pip install 'arlarena[verl]', and the engine.",
+        "set -e",
+        "export VERL_USE_EXTERNAL_MODULES=trainers.verl.plugin",
+    ]
+    if config.verl.platform == "cpu":
+        lines.append("# verl without a GPU, through patches of ours")
+        lines.append("export ARLARENA_VERL_CPU=1 VERL_PLATFORM=cpu VERL_ENGINE_DEVICE=cuda")
+        lines.append("unset CUDA_VISIBLE_DEVICES")
     return "\n".join([*lines, f'exec {shlex.join(arguments)} "$@"', ""])

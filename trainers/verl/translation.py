@@ -84,6 +84,9 @@ def refusals(config: TrainingConfig) -> list[Refusal]:
             "one `verl.platform: cpu` with `verl.engine: hf_cpu`"
         )
         found.append(Refusal(("verl", "platform"), message))
+    if config.verl.platform == "cpu" and config.verl.attention != "sdpa":
+        message = f"{config.verl.attention} needs a GPU; use `verl.attention: sdpa`"
+        found.append(Refusal(("verl", "attention"), message))
     if config.verl.platform == "cpu" and config.model.lora is not None:
         message = "the CPU platform trains whole models; take `model.lora` out, or use the native back-end"
         found.append(Refusal(("model", "lora"), message))
@@ -167,7 +170,9 @@ def prompt_limit(config: TrainingConfig, verl: VerlConfig) -> int:
 def _model(config: TrainingConfig, verl: VerlConfig, around: Surroundings) -> Overrides:
     keys: Overrides = {
         "actor_rollout_ref.model.path": around.model,
-        "actor_rollout_ref.model.use_remove_padding": verl.platform == "cuda",
+        # rows without padding in one sequence are kept apart by flash attention alone
+        "actor_rollout_ref.model.use_remove_padding": verl.attention == "flash_attention_2",
+        "actor_rollout_ref.model.override_config.attn_implementation": verl.attention,
         "actor_rollout_ref.model.enable_gradient_checkpointing": config.model.path is not None,
     }
     if (lora := config.model.lora) is not None:
@@ -302,6 +307,9 @@ def _trainer(config: TrainingConfig, verl: VerlConfig, around: Surroundings) -> 
         "trainer.v1.trainer_mode": NAME,
         # rewards come from the environment, so nobody has to compute them
         "reward.num_workers": 0,
+        # Ray waits without a word for more virtual CPUs than a small machine has
+        "ray_kwargs.ray_init.num_cpus": max(32, around.cpus),
+        "ray_kwargs.ray_init.include_dashboard": False,
     }
 
 
@@ -310,7 +318,6 @@ def _cpu(verl: VerlConfig) -> Overrides:
     fsdp = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     return {
         "trainer.device": "cpu",
-        "actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
         "actor_rollout_ref.actor.fsdp_config.use_torch_compile": False,
         "actor_rollout_ref.actor.use_torch_compile": False,
         "actor_rollout_ref.ref.use_torch_compile": False,
@@ -324,8 +331,5 @@ def _cpu(verl: VerlConfig) -> Overrides:
         "actor_rollout_ref.rollout.agent.num_workers": 1,
         "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes": 64,
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
-        # Ray waits without a word for more virtual CPUs than there are cores
-        "ray_kwargs.ray_init.num_cpus": 32,
         "ray_kwargs.ray_init.num_gpus": 1,
-        "ray_kwargs.ray_init.include_dashboard": False,
     }
