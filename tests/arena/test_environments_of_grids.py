@@ -126,3 +126,14 @@ def test_the_command_line_takes_an_import_path_too(folder: Path) -> None:
     assert choose_environment("lake", ("max_turns=6",), trained=trained).config.max_turns == 6
     with pytest.raises(MistakesError, match="unknown environment 'lake'"):
         choose_environment("lake")
+
+
+def test_a_model_says_more_for_an_environment_and_a_grid_more_than_it(folder: Path) -> None:
+    shared = {"methods": ["GRPO"], "envs": ["sokoban", "alfworld"]}
+    tiny = plan(folder, **shared)
+    batches = {trial.env: trial.config.cloning.batch for trial in tiny.trials}
+    assert batches == {"sokoban": 256, "alfworld": 128}  # the schema's, model/tiny/alfworld.yaml's
+    given = plan(folder, **shared, overrides={"cloning.batch": 7})
+    assert {trial.config.cloning.batch for trial in given.trials} == {7}
+    large = plan(folder, **shared, overrides={"model": "language_model", "model.path": "x"})
+    assert {trial.config.cloning.batch for trial in large.trials} == {32}  # model/language_model.yaml's
