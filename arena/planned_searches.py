@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from arena.combinations import conflicts
 from arena.configuration import check_model
 from arena.grid import TuningSection
 from arena.grid_file import TunedEntry
 from arena.identity import FIRST_TUNING_SEED, canonical_json
 from arena.mistakes import Mistake, explain, unknown
-from arena.options import AXES, Catalogue, make_option
+from arena.options import AXES, Catalogue, Option, make_option
 from arena.plan import PlannedTrial, Search, TunedKey
 from arena.searches import search_id, with_values
 from arena.selection import facts_of
@@ -101,14 +102,18 @@ class _Checker:
 
     def check(self, cell: PlannedTrial, entry: TunedEntry) -> None:
         section = entry.name.partition(".")[0]
-        told = canonical_json(getattr(cell.config, section).model_dump(mode="json"))
+        told = canonical_json(cell.config.model_dump(mode="json", include={section}))
         if (told, entry) in self._done:
             return
         self._done.add((told, entry))
         for value, place in entry.ends:
             try:
                 self._check_option(cell, entry, value)
-                with_values(cell, {entry.name: value})
+                tuned = with_values(cell, {entry.name: value})
+                # Which states recur is not tuned.
+                data = {axis: self._option(cell, axis).data for axis in AXES}
+                for conflict in conflicts(tuned.config, data, has_anchors=True):
+                    self.mistakes[Mistake(place, f"tuning.params.{entry.name}", conflict.message)] = None
             except ValidationError as error:
                 absent = any(item["type"] == "extra_forbidden" for item in error.errors())
                 for message in self._messages(error, cell, entry):
@@ -118,16 +123,16 @@ class _Checker:
     def _check_option(self, cell: PlannedTrial, entry: TunedEntry, value: Any) -> None:
         axis, *rest = entry.name.split(".")
         if axis in AXES:
-            schema = self._schema(cell, axis)
+            schema = self._option(cell, axis).schema
             parameters: Mapping[str, Any] = getattr(cell.config, axis).parameters
             check_model(schema, {**parameters, ".".join(rest): value})
 
-    def _schema(self, cell: PlannedTrial, axis: str) -> type[BaseModel]:
+    def _option(self, cell: PlannedTrial, axis: str) -> Option:
         chosen = getattr(cell.config, axis)
         if chosen.option in self._catalogue.names(axis):
-            return self._catalogue.option(axis, chosen.option).schema
+            return self._catalogue.option(axis, chosen.option)
         function = {"function": chosen.function}
-        return make_option(axis, chosen.option, function, set_elsewhere=chosen.parameters).schema
+        return make_option(axis, chosen.option, function, set_elsewhere=chosen.parameters)
 
     def _messages(self, error: ValidationError, cell: PlannedTrial, entry: TunedEntry) -> Iterator[str]:
         section, *rest = entry.name.split(".")
@@ -135,7 +140,7 @@ class _Checker:
             if item["type"] != "extra_forbidden":
                 yield explain(item)
             elif section in AXES:
-                known = self._schema(cell, section).model_fields
+                known = self._option(cell, section).schema.model_fields
                 option = getattr(cell.config, section).option
                 named = unknown("key", rest[-1], known, plural=f"parameters of {option}")
                 yield f"{named}; say which options have it: `when: {{{section}: ...}}`"

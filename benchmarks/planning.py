@@ -72,8 +72,9 @@ def main() -> None:
     rates = ",".join(str(number) for number in range(1, 61))
     steps = ",".join(str(number) for number in range(1, 53))
     large = {
-        "32 cells x 3,125 seeds": ["seeds=3125"],
+        "32 cells x 3,125 seeds": ["envs=[sokoban]", "seeds=3125"],
         "100,000 cells of one seed": [
+            "envs=[sokoban]",
             "seeds=1",
             f"sweep.trainer.learning_rate=[{rates}]",
             f"sweep.trainer.steps=[{steps}]",

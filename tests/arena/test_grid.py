@@ -309,6 +309,10 @@ BAD = {
         "name: a\nsweep: {trainer.epochs: [1, 2]}\ntuning: {params: {trainer.epochs: [1, 2]}}\n",
         "g.yaml:3:19: tuning.params.trainer.epochs: swept as well as tuned",
     ),
+    "tuning into a conflict": (
+        "name: a\nmethods: [GSPO]\ntuning: {params: {is_clipping.unit: [row, trajectory]}}\n",
+        "g.yaml:3:43: tuning.params.is_clipping.unit: sequence with `unit: trajectory` needs whole",
+    ),
     "tuning the environment": (
         "name: a\ntuning: {params: {env.max_turns: [5, 8]}}\n",
         "g.yaml:2:19: tuning.params.env.max_turns: env is the same for all that is compared",
