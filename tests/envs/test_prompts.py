@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envs.prompts import REJECTIONS, TEMPLATES, TemplateError, named_style, parse, render, write_response
+from envs.prompts import (
+    REJECTIONS,
+    TEMPLATES,
+    TemplateError,
+    named_style,
+    parse,
+    render,
+    render_next,
+    write_response,
+)
 from envs.text_env import Observation
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
@@ -143,6 +152,22 @@ def test_a_folder_of_ones_own_is_a_style(style):
     assert render(mine, "It", (), Observation("x", None, None)) == "It costs 3 $\n\nnow: x"
     shown = render(mine, "It", [("w", "go"), ("v", "")], Observation("x", None, None))
     assert shown == "It costs 3 $\n\nbefore: w -> go\nv -> \n\nnow: x"
+
+
+def test_in_a_transcript_only_the_observation_follows(style):
+    seen = Observation("box ahead", None, ("up", "down"))
+    assert render_next("compact", seen) == "<obs> box ahead </obs>"
+    text = render_next("full", seen)
+    assert "box ahead" in text
+    assert "up, down" in text
+    whole = render("full", "Win.", [("w", "go")], seen)
+    assert whole.startswith("Win.")
+    assert "Win." not in text
+    assert "go" not in text.split()
+    assert set(text.split("\n\n")) < set(whole.split("\n\n"))
+    mixed = style("$task: $observation")
+    with pytest.raises(TemplateError, match=r"must stand in a paragraph without \$task"):
+        render_next(mixed, seen)
 
 
 @pytest.mark.parametrize(
