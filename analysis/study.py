@@ -202,7 +202,7 @@ def load_study(folder: Path) -> Study:
     ]
     trials = [trial for trial, search in loaded if not search]
     others = [_load_trial(places / name, {}) for name in found if name not in ids]
-    if not planned:
+    if not planned and not tuned:
         trials, others = others, []
         problems = [*problems, "plan.json names no trials: every trial in the folder is counted"]
     declared = plan.get("hypotheses")

@@ -279,12 +279,15 @@ class Study:
         keys = dict.fromkeys(key.name for search in self.searches for key in search.keys)
         searches = [
             {
-                "id": search.id,
-                "label": search.label,
-                "candidates": search.candidates,
-                "cells": len(search.cells),
+                "id": one.id,
+                "label": one.label,
+                "candidates": one.candidates,
+                "cells": len(one.cells),
+                "trials": one.most_trials,
+                "trials_after": len(one.cells) * len(self.seeds),
+                "finished": one.id in self.progress and self.progress[one.id].finished,
             }
-            for search in self.searches
+            for one in self.searches
         ]
         return {"tuning": {"keys": list(keys), "searches": searches}}
 

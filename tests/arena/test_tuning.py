@@ -264,3 +264,12 @@ def test_a_report_of_a_study_that_is_still_tuned_names_what_there_is(tmp_path: P
     text = write_report(study.folder).read_text()
     assert "## Tuning" in text
     assert "not finished" in text
+
+
+def test_a_plan_says_how_many_trials_are_still_to_be_decided(tmp_path: Path) -> None:
+    before, after = make(tmp_path).document(), grown(run(make(tmp_path))).document()
+    for document, finished in ((before, False), (after, True)):
+        for search in document["tuning"]["searches"]:
+            assert (search["trials"], search["trials_after"], search["finished"]) == (6, 2, finished)
+    assert before["trials"] == []
+    assert sum("tuning" in trial for trial in after["trials"]) == 12
