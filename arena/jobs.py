@@ -14,6 +14,7 @@ from typing import Any
 
 from arena.clones import clone_folder, clone_job_folder, is_ready
 from arena.growth import Growth, GrowthError
+from arena.job import Ending, Job
 from arena.locks import is_held, read_holder
 from arena.plan import PlannedTrial, State, Study
 from arena.processes import ProcessMark
@@ -21,7 +22,6 @@ from arena.records import KILL, LOCK, STOP, CorruptRecordError, Outcome, read_ou
 from arena.remedies import NoRemedyError, fewer_rows, note_retry
 from arena.schedule import Schedule, Waiting
 from arena.study_files import EventLog, prepare_trial, trial_sheet
-from arena.supervisor import Ending, Job
 from arena.trial import prepare_clone
 
 logger = logging.getLogger(__name__)

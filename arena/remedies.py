@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from arena.identity import TrialConfig
+from arena.job import Ending
 from arena.records import METRICS, OUTCOME, read_last_rows
-from arena.supervisor import Ending
 from arena.trial_sheet import read_sheet, write_sheet
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from arena.supervisor import Ending, Job
+from arena.job import Ending, Job
 
 
 @dataclass(frozen=True, slots=True)

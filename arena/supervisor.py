@@ -16,18 +16,18 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
 
 from arena.capped_log import CappedLog
 from arena.clones import PROGRESS, is_ready
 from arena.failures import UNAVAILABLE
+from arena.job import Ending, EndingKind, Job
 from arena.lifeline import LIFELINE
-from arena.limits import Limits
 from arena.lock_timer import Timer
 from arena.locks import Lock, LockedError
+from arena.memory import out_of_memory_kills
 from arena.processes import DRIVER_TAG, FOLDER_TAG, TRIAL_TAG, ProcessMark, kill_group, sweep
 from arena.records import (
     KILL,
@@ -37,7 +37,6 @@ from arena.records import (
     OUTCOME,
     RECORDS,
     STOP,
-    Cause,
     CorruptRecordError,
     Outcome,
     read_last_rows,
@@ -58,79 +57,6 @@ _CHUNK = 1 << 16
 _BYTES_A_LOOK = 2 << 20
 """What a child prints beyond 8 MB a second waits in its pipe, and so does the child."""
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-JobKind = Literal["trial", "clone"]
-EndingKind = Literal[
-    "finished",
-    "stopped",
-    "failed",
-    "crashed",
-    "killed",
-    "lost",
-    "unavailable",
-    "out_of_memory",
-    "hung",
-    "timed_out",
-    "no_result",
-    "busy",
-    "not_started",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a supervisor is told.
-
-    folder: absolute, holds `trial.yaml`. target: where a clone goes. cwd: what relative paths in the
-    configuration are relative to. driver: the text of the ProcessMark of whom it works for, or "".
-    steps, retries, micro_rows: of the trial, for its outcome.
-    """
-
-    kind: JobKind
-    id: str
-    folder: str
-    target: str = ""
-    cwd: str = ""
-    driver: str = ""
-    steps: int = 0
-    retries: int = 0
-    micro_rows: int | None = None
-    cpus: float = 1
-    gpus: float = 0
-    limits: Limits = field(default_factory=Limits)
-
-    @property
-    def name(self) -> str:
-        """The job in words."""
-        return f"{self.kind} {self.id}"
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a job's process ended.
-
-    finished: with a result. stopped: because it was asked to, or killed because it was asked to. failed: the
-    process says itself why. killed: by something else than us. lost: its supervisor is gone. unavailable:
-    something it depends on failed. busy: somebody else is running it. The others are what the supervisor saw.
-    reason: a sentence for people. exit: the exit code, negative for a signal. log: its last lines.
-    """
-
-    kind: EndingKind
-    reason: str = ""
-    exit: int | None = None
-    seconds: float = 0.0
-    attempts: int = 0
-    log: tuple[str, ...] = ()
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether the job ended without a result although nobody asked it to."""
-        return self.kind not in ("finished", "stopped")
-
-    @property
-    def is_of_the_machine(self) -> bool:
-        """Whether it failed for no fault of its own, so that it may well succeed when it is started again."""
-        return self.kind in ("killed", "lost", "unavailable")
 
 
 def supervise(job: Job, gpus: Sequence[str] = ()) -> Ending:
@@ -196,7 +122,7 @@ class _Run:
         """Start the process, watch it to its end, and say how that came."""
         with suppress(FileNotFoundError):
             (self.folder / OUTCOME).unlink()
-        memory_kills = _out_of_memory_kills()
+        memory_kills = out_of_memory_kills()
         with ExitStack() as stack:
             stack.callback(self.log.close)
             stack.callback(self.selector.close)
@@ -214,7 +140,7 @@ class _Run:
                 self._leave_nothing()
                 self.timer.write(now=True)
         exit_code = self.process.returncode
-        if ended is None and exit_code == -signal.SIGKILL and _out_of_memory_kills() > memory_kills:
+        if ended is None and exit_code == -signal.SIGKILL and out_of_memory_kills() > memory_kills:
             ended = "out_of_memory", "It was killed when the machine ran out of memory."
         return self._judge(ended, exit_code)
 
@@ -399,22 +325,13 @@ class _Run:
             attempts=ending.attempts,
             retries=self.job.retries,
             micro_rows=self.job.micro_rows,
-            cause=_cause(ending.kind),
+            cause=ending.cause,
         )
         try:
             write_outcome(self.folder, outcome)
         except OSError as error:
             # A full disk: without an outcome the trial counts as interrupted and runs again.
             logger.error("%s: its outcome could not be written: %s", self.job.name, error)
-
-
-def _cause(kind: EndingKind) -> Cause:
-    match kind:
-        case "out_of_memory":
-            return "out_of_memory"
-        case "killed" | "lost" | "unavailable":
-            return "unavailable"
-    return ""
 
 
 def _stop_request(folder: Path) -> str | None:
@@ -450,23 +367,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _out_of_memory_kills() -> int:
-    """How many processes the kernel has killed for lack of memory: on the machine, in our control group."""
-    counts = [_counter(Path("/proc/vmstat"), "oom_kill")]
-    with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                group = Path("/sys/fs/cgroup") / line[3:].lstrip("/")
-                counts.append(_counter(group / "memory.events", "oom_kill"))
-    return sum(counts)
-
-
-def _counter(path: Path, wanted: str) -> int:
-    with suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == wanted:
-                return int(value)
-    return 0

@@ -15,8 +15,9 @@ import ray
 from ray import tune
 from ray.tune.search import Searcher
 
+from arena.job import Ending, Job
 from arena.limits import Limits
-from arena.supervisor import Ending, Job, supervise
+from arena.supervisor import supervise
 
 logger = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ def run(
     show_plan(study, stderr=output == "json")
     if chosen:
         click.echo(f"of these {len(chosen['only']):,} are chosen", err=True)
-    reasons = _refusals(study, available=available)
+    reasons = _refusals(study, chosen.get("only"), available=available)
     for reason in reasons:
         click.echo(f"refused: {reason}", err=True)
     if reasons:
@@ -108,13 +109,14 @@ def schema() -> int:
     return DONE
 
 
-def _refusals(study: Study, *, available: bool) -> list[str]:
-    """Why a study is not started."""
+def _refusals(study: Study, only: Collection[str] | None, *, available: bool) -> list[str]:
+    """Why a study is not started. only: the ids of the trials that it is about, None for all."""
     reasons = list(study.over_budget)
-    unavailable = dict.fromkeys(trial.env for trial in study.trials if trial.state == "unavailable")
+    trials = [trial for trial in study.trials if only is None or trial.id in only]
+    unavailable = dict.fromkeys(trial.env for trial in trials if trial.state == "unavailable")
     if unavailable and not available:
         reasons.append(f"{', '.join(unavailable)} cannot run here; `--available` runs the rest")
-    runs_here = bool(study.searches) or any(trial.state != "unavailable" for trial in study.trials)
+    runs_here = bool(study.searches) or any(trial.state != "unavailable" for trial in trials)
     if unavailable and available and not runs_here:
         reasons.append("no environment of this grid can run here")
     return reasons

@@ -15,6 +15,7 @@ from fake_study import HANDLING, fake_config, make_study, run_without_ray, wait_
 from arena import records
 from arena.clones import clone_folder, clone_job_folder, is_ready
 from arena.interrupts import counting_interrupts
+from arena.job import Ending, Job
 from arena.jobs import Jobs
 from arena.ledger import read_plan, study_states
 from arena.locks import Lock, LockedError
@@ -24,7 +25,7 @@ from arena.remedies import NoRemedyError, fewer_rows
 from arena.schedule import Schedule, Waiting
 from arena.spending import Spent, spent, used_up
 from arena.study_files import DRIVER_LOCK, EventLog, make_study_folder, prepare_trial, write_plan
-from arena.supervisor import Ending, Job, supervise
+from arena.supervisor import supervise
 from arena.terminal import Terminal, output_into
 from arena.trial_sheet import read_sheet
 

@@ -324,3 +324,28 @@ def test_times_are_no_more_exact_than_they_are_known() -> None:
     assert [clock_text(s) for s in (5, 65, 7384)] == ["0:05", "1:05", "2:03:04"]
     texts = {3.2: "3 s", 42: "40 s", 58: "1 min", 400: "7 min", 9000: "2.5 h", 300_000: "3 days"}
     assert {seconds: duration_text(seconds) for seconds in texts} == texts
+
+
+def test_only_what_a_run_has_begun_is_looked_at(stage) -> None:
+    begun: list[str] = []
+    progress = stage.progress(begun=lambda: begun)
+    stage.begin(0)
+    progress.look()
+    assert progress.standing("running") == []
+    begun.append(stage.trials[0].id)
+    progress.look()
+    assert [trial.trial.id for trial in progress.standing("running")] == begun
+    stage.end(0, "stable")
+    progress.look()
+    assert progress.outcomes() == {"stable": 1}
+    stage.study.outcome(stage.study.folder / "trials" / begun[0], "collapsed")
+    progress.look()
+    assert progress.outcomes() == {"stable": 1}, "a result is not read again"
+
+
+def test_the_time_left_of_many_trials_is_that_of_giving_each_its_place(tmp_path, monkeypatch) -> None:
+    trials = [ShownTrial(f"{n:012x}-s0", "GRPO", "sokoban", 0, 10, seconds=20.0 + n % 7) for n in range(400)]
+    progress = StudyProgress(tmp_path, trials, at_once=3, clock=lambda: 0.0)
+    together = progress.seconds_left()
+    monkeypatch.setattr("arena.live_state._MANY", 1000)
+    assert together == pytest.approx(progress.seconds_left(), rel=0.01)

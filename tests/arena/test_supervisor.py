@@ -16,12 +16,13 @@ from fake_study import fake_config, make_job, make_trial, wait_for
 from arena import records
 from arena.capped_log import CappedLog
 from arena.clones import clone_folder, is_ready
+from arena.job import Ending, Job
 from arena.ledger import trial_state
 from arena.limits import Limits
 from arena.locks import Lock, is_held, read_holder
 from arena.processes import ProcessMark, sweep_orphans, tagged
 from arena.records import LOCK, LOG, read_outcome
-from arena.supervisor import Ending, Job, supervise
+from arena.supervisor import supervise
 from arena.trial import prepare_clone, run_trial
 
 
@@ -106,7 +107,7 @@ def test_a_kill_by_the_kernel_for_lack_of_memory_is_told_from_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = iter([3, 4])
-    monkeypatch.setattr("arena.supervisor._out_of_memory_kills", lambda: next(counts))
+    monkeypatch.setattr("arena.supervisor.out_of_memory_kills", lambda: next(counts))
     ending, _ = run(tmp_path, behaviour="signal", at=5)
     assert (ending.kind, ending.exit) == ("out_of_memory", -signal.SIGKILL)
     assert "out of memory" in ending.reason

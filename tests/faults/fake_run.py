@@ -7,11 +7,11 @@ from pathlib import Path
 
 from arena import records
 from arena.growth import live_growth
+from arena.job import Ending, Job
 from arena.jobs import Jobs
 from arena.locks import Lock
 from arena.plan import Study
 from arena.study_files import EventLog, make_study_folder
-from arena.supervisor import Ending, Job
 from arena.trial import run_trial
 
 ORIGIN = {"versions": {}, "commit": None, "dirty": False, "machine": {}, "created": "now"}

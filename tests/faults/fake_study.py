@@ -14,12 +14,13 @@ import pytest
 from arena.clones import SUMMARY, clone_folder, clone_id
 from arena.controller import run_study
 from arena.identity import CollapseConfig, TrialConfig, cell_id, trial_id
+from arena.job import Job
 from arena.jobs import Jobs
 from arena.limits import Handling, Limits
 from arena.plan import Budget, Estimate, PlannedTrial, Resources, Study
 from arena.processes import ProcessMark
 from arena.records import write_json
-from arena.supervisor import Job, supervise
+from arena.supervisor import supervise
 from arena.trial_sheet import TrialSheet, write_sheet
 
 COLLAPSE = CollapseConfig(
