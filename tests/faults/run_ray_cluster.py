@@ -1,6 +1,6 @@
-"""Two nodes of Ray on this machine: `run_ray_cluster.py [HIDDEN]`. Prints its address; ends with its input.
+"""Two nodes of Ray on this machine: `run_ray_cluster.py [HIDDEN]`; it ends with its input.
 
-HIDDEN: a folder that the second node does not see.
+Prints its address and the process of the second node, which does not see the folder HIDDEN.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def main(hidden: str | None = None) -> None:
         if second.poll() is not None:
             raise RuntimeError(f"the second node ended with {second.returncode}")
         time.sleep(0.5)
-    sys.stdout.write(f"{cluster.address}\n")
+    sys.stdout.write(f"{cluster.address} {second.pid}\n")
     sys.stdout.flush()
     sys.stdin.read()
-    second.send_signal(signal.SIGTERM)
-    second.wait(60)
+    if second.poll() is None:
+        second.send_signal(signal.SIGTERM)
+        second.wait(60)
     cluster.shutdown()
 
 

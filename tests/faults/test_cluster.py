@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from fake_study import fake_config, make_study
+from fake_study import fake_config, make_study, wait_for
 
 from arena.jobs import Jobs
 from arena.ledger import study_states
@@ -25,15 +27,15 @@ from arena.tune_thread import TuneThread
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(600)]
 
 HERE = Path(__file__).parent
-Cluster = Callable[..., str]
+Cluster = Callable[..., tuple[str, int]]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Starts two nodes; gives the address. `hidden` is a folder that the second does not see."""
+    """Starts two nodes, of which the second does not see `hidden`; gives the address and its process."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*hidden: str) -> str:
+    def start(*hidden: str) -> tuple[str, int]:
         process = subprocess.Popen(
             [sys.executable, str(HERE / "run_ray_cluster.py"), *hidden],
             stdin=subprocess.PIPE,
@@ -43,9 +45,10 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         )
         started.append(process)
         assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        assert address, (tmp_path / "cluster.log").read_text()
-        return address
+        line = process.stdout.readline()
+        assert line, (tmp_path / "cluster.log").read_text()
+        address, second = line.split()
+        return address, int(second)
 
     yield start
     for process in started:
@@ -57,29 +60,47 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
                 left.kill()
 
 
-def run(studies: Path, address: str) -> tuple[int, str]:
-    """The exit code of a run at an address, and what it said."""
-    scripts = [{"steps": 10, "seconds": 0.1}] * 3
-    done = subprocess.run(
+def start(studies: Path, address: str, steps: int = 10) -> subprocess.Popen[str]:
+    """A run at an address. What it prints goes to a file."""
+    scripts = [{"steps": steps, "seconds": 0.1}] * 3
+    return subprocess.Popen(
         [sys.executable, str(HERE / "run_fake_study.py"), str(studies), json.dumps(scripts), address],
         env={**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{studies}/mlflow.db"},
-        capture_output=True,
+        stdout=(studies / "terminal.log").open("ab"),
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=400,
     )
-    return done.returncode, done.stdout + done.stderr
 
 
-def test_a_study_runs_on_a_cluster_that_is_there_before_and_after(tmp_path: Path, cluster: Cluster) -> None:
-    address = cluster()
-    studies = tmp_path / "studies"
-    studies.mkdir()
-    code, said = run(studies, address)
-    assert code == 0, said
-    assert list(study_states(studies / "faults").values()) == ["done"] * 3
-    assert tagged(studies) == []
-    socket.create_connection((address.split(":")[0], int(address.split(":")[1])), timeout=5).close()
-    assert run(studies, address)[0] == 0
+def run(studies: Path, address: str) -> tuple[int, str]:
+    """The exit code of a run at an address, and what it said."""
+    code = start(studies, address).wait(400)
+    return code, (studies / "terminal.log").read_text()
+
+
+def test_a_study_runs_on_a_cluster_outlives_one_of_its_nodes_and_leaves_the_others(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    address, second = cluster()
+    driver = start(tmp_path, address, steps=4000)
+    trials = tmp_path / "faults" / "trials"
+    wait_for(lambda: len(tagged(trials)) == 2, 240)
+    lost = [one for one in psutil.Process(second).children(recursive=True) if one.name() == "raylet"]
+    os.killpg(second, signal.SIGKILL)
+    for process in lost:
+        process.kill()
+    wait_for(lambda: '"cause": "lost"' in (tmp_path / "faults" / "events.jsonl").read_text(), 240)
+    wait_for(lambda: tagged(trials), 240)
+    while driver.poll() is None:
+        for folder in trials.iterdir():
+            (folder / "hurry").touch()
+        time.sleep(0.5)
+    said = (tmp_path / "terminal.log").read_text()
+    assert driver.returncode == 0, said
+    assert list(study_states(tmp_path / "faults").values()) == ["done"] * 3
+    assert tagged(tmp_path) == []
+    host, port = address.split(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
 
 
 @pytest.mark.skipif(
@@ -89,7 +110,7 @@ def test_a_study_runs_on_a_cluster_that_is_there_before_and_after(tmp_path: Path
 def test_nodes_that_do_not_share_the_studies_folder_are_named(tmp_path: Path, cluster: Cluster) -> None:
     studies = tmp_path / "studies"
     studies.mkdir()
-    address = cluster(str(studies))
+    address, _ = cluster(str(studies))
     code, said = run(studies, address)
     assert code == 2
     assert "is not shared with all nodes of the cluster" in said
