@@ -15,8 +15,23 @@ import ray
 from ray.cluster_utils import Cluster
 
 
+def start_head(attempts: int = 3) -> Cluster:
+    """The first node. Ray gives it 30 seconds, which a machine that is busy may not have."""
+    for attempt in range(attempts):
+        cluster = Cluster()
+        try:
+            cluster.add_node(num_cpus=1, include_dashboard=False)
+        except Exception:
+            cluster.shutdown()
+            if attempt + 1 == attempts:
+                raise
+        else:
+            break
+    return cluster
+
+
 def main(hidden: str | None = None) -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = start_head()
     start = [
         str(Path(sys.executable).with_name("ray")),
         "start",
