@@ -12,6 +12,7 @@ METRIC: final success (when left out), area under the curve, stability. Behind a
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from collections.abc import Mapping, Sequence
@@ -124,7 +125,7 @@ def _subject(name: str, vocabulary: Vocabulary) -> Subject:
         wanted = name
     found = {}
     for setting, options in settings.items():
-        exact = tuple(o for o in options if o == wanted)
+        exact = tuple(o for o in options if _canonical(o) == _canonical(wanted))
         named = exact or tuple(o for o in options if o.partition("(")[0] == wanted or _equal(o, wanted))
         if named:
             found[setting] = named
@@ -148,6 +149,34 @@ def _where(text: str | None, vocabulary: Vocabulary) -> dict[str, tuple[str, ...
         subject = _subject(part.strip(), vocabulary)
         where[subject.setting] = subject.options
     return where
+
+
+def _canonical(label: str) -> tuple[str, frozenset[str]]:
+    """A label apart from how it is written: `cispo(mask(delta=3e-3))` is `cispo(mask.delta=0.003)`."""
+    name, _, inner = label.partition("(")
+    if not label.endswith(")"):
+        return label, frozenset()
+    return name, frozenset(_leaves(inner[:-1], ""))
+
+
+def _leaves(text: str, above: str) -> list[str]:
+    """The `key=value` of a list of parameters, those of `key(...)` as `key.inner=value`."""
+    found, start, depth = [], 0, 0
+    for place, letter in enumerate(f"{text},"):
+        depth += (letter == "(") - (letter == ")")
+        if letter != "," or depth:
+            continue
+        part = text[start:place].strip()
+        start = place + 1
+        key, _, inner = part.partition("(")
+        if part.endswith(")") and "=" not in key:
+            found += _leaves(inner[:-1], f"{above}{key}.")
+        elif part:
+            key, _, value = part.partition("=")
+            with contextlib.suppress(ValueError):
+                value = repr(float(value))
+            found.append(f"{above}{key}={value}")
+    return found
 
 
 def _equal(option: str, wanted: str) -> bool:

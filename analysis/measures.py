@@ -135,16 +135,18 @@ def success_by(trial: Trial, unit: str) -> tuple[Floats, Floats]:
     curve = trial.evaluations.get("eval/success")
     if curve is None:
         return np.zeros(0), np.zeros(0)
-    curve = curve[np.isfinite(curve)]
-    steps = curve.index.to_numpy(dtype=float)
+    success = curve.to_numpy(dtype=float)
+    seen = np.isfinite(success)
+    steps, success = curve.index.to_numpy(dtype=float)[seen], success[seen]
     metric = UNITS[unit]
     if metric is None:
-        return steps, curve.to_numpy(dtype=float)
-    if metric not in trial.train or trial.train[metric].isna().any():
+        return steps, success
+    amounts = trial.train[metric].to_numpy(dtype=float) if metric in trial.train else np.full(1, np.nan)
+    if np.isnan(amounts).any():
         return np.zeros(0), np.zeros(0)
-    used = np.append(0.0, np.cumsum(trial.train[metric].to_numpy(dtype=float)))
+    used = np.append(0.0, np.cumsum(amounts))
     ends = np.append(0, trial.train.index.to_numpy())
-    return used[np.searchsorted(ends, steps, side="right") - 1], curve.to_numpy(dtype=float)
+    return used[np.searchsorted(ends, steps, side="right") - 1], success
 
 
 def mean_success(used: Floats, success: Floats, budget: float, *, since: float = 0.0) -> float:

@@ -70,7 +70,8 @@ def metric_curves(trials: Sequence[Trial], metric: str) -> pd.DataFrame:
     for trial in trials:
         frame = trial.evaluations if metric.startswith("eval/") else trial.train
         if metric in frame:
-            columns[trial.id] = frame[metric].replace([np.inf, -np.inf], np.nan)
+            values = frame[metric].to_numpy(dtype=float)
+            columns[trial.id] = pd.Series(np.where(np.isfinite(values), values, np.nan), index=frame.index)
     return pd.DataFrame(columns).sort_index()
 
 
@@ -109,6 +110,11 @@ def pooled_histograms(trials: Sequence[Trial], name: str) -> Histograms | None:
         counts[place] += one.counts
         exact[place] += one.exact
     return Histograms(steps, edges, counts, exact)
+
+
+def has_histograms(cell: Cell) -> bool:
+    """Whether its trials recorded histograms, of whatever."""
+    return any((trial.folder / "histograms.jsonl").exists() for trial in cell.results)
 
 
 def best_and_worst(cells: Sequence[Cell], most: int, what: str) -> tuple[list[Cell], str]:

@@ -11,7 +11,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.ticker import FuncFormatter
 
-from analysis.plot_data import best_and_worst, pooled_histograms
+from analysis.plot_data import best_and_worst, has_histograms, pooled_histograms
 from analysis.plot_style import INK, MUTED, OUTCOME_COLOURS, figure_style, new_figure, save, step_axis, wrap
 from analysis.results import Cell
 from analysis.study import Histograms
@@ -27,14 +27,15 @@ def draw_histograms(
     cells: Sequence[Cell], path: Path, *, quantity: str, title: str, unit: str, counted: str
 ) -> str | None:
     """How a ratio's distribution moves over training: heat maps, A < 0 on the left, A > 0 on the right."""
+    recorded = [cell for cell in cells if has_histograms(cell)]
+    shown, note = best_and_worst(recorded, MOST_HISTOGRAMS, "methods")
     found = {
         cell.id: [pooled_histograms(cell.results, f"{quantity}/{sign}") for sign in ("negative", "positive")]
-        for cell in cells
+        for cell in shown
     }
-    usable = [cell for cell in cells if any(histograms is not None for histograms in found[cell.id])]
-    if not usable:
+    shown = [cell for cell in shown if any(histograms is not None for histograms in found[cell.id])]
+    if not shown:
         return None
-    shown, note = best_and_worst(usable, MOST_HISTOGRAMS, "methods")
     drawn = [histograms for cell in shown for histograms in found[cell.id] if histograms is not None]
     with figure_style():
         figure = new_figure(

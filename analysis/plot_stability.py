@@ -11,7 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.plot_data import best_and_worst, last_step, median_curve, metric_curves, pooled_histograms
+from analysis.plot_data import (
+    best_and_worst,
+    has_histograms,
+    last_step,
+    median_curve,
+    metric_curves,
+    pooled_histograms,
+)
 from analysis.plot_style import (
     COLLAPSE_MARK,
     FAINT,
@@ -106,14 +113,14 @@ def _stack(axes: Axes, cell: Cell, measure: str) -> None:
 
 def draw_ridges(cells: Sequence[Cell], path: Path, *, quantity: str = "log_ratio_row") -> str | None:
     """The distribution of a ratio at a few steps, one above the other, A < 0 in red and A > 0 in blue."""
+    shown, note = best_and_worst([cell for cell in cells if has_histograms(cell)], MOST_METHODS, "methods")
     found = {
         cell.id: {sign: pooled_histograms(cell.results, f"{quantity}/{sign}") for sign in _SIGNS}
-        for cell in cells
+        for cell in shown
     }
-    usable = [cell for cell in cells if all(histograms is not None for histograms in found[cell.id].values())]
-    if not usable:
+    shown = [cell for cell in shown if all(histograms is not None for histograms in found[cell.id].values())]
+    if not shown:
         return None
-    shown, note = best_and_worst(usable, MOST_METHODS, "methods")
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
     colours = {"negative": PALETTE[1], "positive": PALETTE[0]}

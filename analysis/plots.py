@@ -46,6 +46,10 @@ from analysis.study import Trial
 
 MOST_PANELS = 48
 MOST_COLOURS = 8
+MOST_OTHERS = 24
+"""With more cells than this the medians of the others are left out of every panel."""
+MOST_THIN_LINES = 120
+"""With more trials than this a band stands for their lines."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def draw_learning_curves(cells: Sequence[Cell], path: Path) -> str | None:
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axes, cell in zip(grid.flat, shown, strict=False):
             colour = colours.get(cell.label, INK) if len(shown) <= MOST_COLOURS else PALETTE[0]
-            for other, median in medians.items():
+            for other, median in medians.items() if len(medians) <= MOST_OTHERS else ():
                 if other != cell.id:
                     axes.plot(median.index, median, color=FAINT, lw=0.9, zorder=1)
             for trial in cell.results:
@@ -147,12 +151,14 @@ def draw_panels(
         return None
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    many = sum(len(series.trials) for series in legend.series) > 40
+    trials = sum(len(series.trials) for series in legend.series)
+    many, crowded = trials > 40, trials > MOST_THIN_LINES
+    thin = "Band: the middle 80% of trials" if crowded else "Thin: trials"
     with figure_style():
         figure = new_figure(
             (2.5 if columns < 3 else 2.2) * rows,
             title,
-            "Thin: trials. Thick: median. Cross: onset of a collapse.",
+            f"{thin}. Thick: median. Cross: onset of a collapse.",
             _handles(legend),
         )
         grid = figure.subplots(rows, columns, squeeze=False)
@@ -160,7 +166,10 @@ def draw_panels(
             for series, frame in zip(legend.series, curves[panel.metric], strict=True):
                 if panel.scale == "log":
                     frame = frame.where(frame > 0)
-                for name in frame:
+                if crowded:
+                    low, high = frame.quantile(0.1, axis=1), frame.quantile(0.9, axis=1)
+                    axes.fill_between(frame.index, low, high, color=series.colour, alpha=0.13, lw=0)
+                for name in frame if not crowded else ():
                     axes.plot(
                         frame.index, frame[name], color=series.colour, lw=0.6, alpha=0.2 if many else 0.45
                     )
@@ -190,13 +199,16 @@ def _mark_collapses(axes: Axes, trials: Sequence[Trial], *, size: float) -> None
 
 
 def _mark_on(axes: Axes, trials: Sequence[Trial], curves: pd.DataFrame, *, size: float = 6) -> None:
+    places = []
     for trial in trials:
         onset = trial.verdict.onset
         if onset is None or trial.id not in curves:
             continue
         before = curves[trial.id].dropna().loc[:onset]
         if len(before):
-            axes.plot(onset, before.iloc[-1], ms=size, zorder=5, **COLLAPSE_MARK)
+            places.append((onset, before.iloc[-1]))
+    if places:
+        axes.plot(*zip(*places, strict=True), ms=size, zorder=5, **COLLAPSE_MARK)
 
 
 def _clone_line(axes: Axes, cells: Sequence[Cell]) -> float | None:

@@ -165,6 +165,7 @@ class RunPanel:
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self.block = np.array([numbers[name] for name in names], dtype=int)
         self.blocks = len(numbers)
+        self._statistics: dict[tuple[str, bool], Floats] = {}
 
     def metric(self, name: str) -> Floats:
         """A train metric as recorded."""
@@ -182,6 +183,12 @@ class RunPanel:
         change: as a log ratio to the median of the run's first `SMOOTHING` steps (a difference for rates);
         those steps themselves have none.
         """
+        key = (diagnostic.name, change)
+        if key not in self._statistics:
+            self._statistics[key] = self._statistic(diagnostic, change=change)
+        return self._statistics[key]
+
+    def _statistic(self, diagnostic: Diagnostic, *, change: bool) -> Floats:
         values = np.full((len(self.trials), len(self.steps)), np.nan)
         for metric in diagnostic.metrics:
             recorded = self.metric(metric)

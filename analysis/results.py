@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.factors import differing
@@ -131,23 +132,26 @@ def curve_table(trials: Sequence[Trial], labels: Mapping[str, str]) -> pd.DataFr
 
     labels: by cell.
     """
-    parts = []
-    for trial in trials:
-        for kind, frame in (("train", trial.train), ("eval", trial.evaluations)):
-            if not frame.empty:
-                facts: dict[str, Any] = {
-                    "trial": trial.id,
-                    "label": labels.get(trial.cell, trial.label),
-                    "env": trial.env,
-                    "seed": trial.seed,
-                    "kind": kind,
-                }
-                parts.append(frame.reset_index().assign(**facts))
-    first = ["trial", "label", "env", "seed", "kind", "step"]
+    parts = [
+        (trial, kind, frame)
+        for trial in trials
+        for kind, frame in (("train", trial.train), ("eval", trial.evaluations))
+        if not frame.empty
+    ]
+    sizes = [len(frame) for _, _, frame in parts]
+    facts = {
+        "trial": [trial.id for trial, _, _ in parts],
+        "label": [labels.get(trial.cell, trial.label) for trial, _, _ in parts],
+        "env": [trial.env for trial, _, _ in parts],
+        "seed": [trial.seed for trial, _, _ in parts],
+        "kind": [kind for _, kind, _ in parts],
+    }
+    table = pd.DataFrame({name: np.repeat(np.array(column), sizes) for name, column in facts.items()})
     if not parts:
-        return pd.DataFrame(columns=first)
-    table = pd.concat(parts, ignore_index=True)
-    return table[first + sorted(name for name in table.columns if name not in first)]
+        return table.assign(step=[])
+    table["step"] = np.concatenate([frame.index.to_numpy() for _, _, frame in parts])
+    numbers = pd.concat([frame for _, _, frame in parts], ignore_index=True)
+    return pd.concat([table, numbers[sorted(numbers.columns)]], axis=1)
 
 
 def effect_table(study: Study) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -238,14 +239,17 @@ def replay(study: Study, **thresholds: Any) -> list[Replayed]:
     return replayed
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a record file that carry a step; cut-off and corrupt lines are skipped."""
+def read_rows(path: Path, *, holding: bytes = b"") -> Iterator[dict[str, Any]]:
+    """The JSON objects of a record file that carry a step; cut-off and corrupt lines are skipped.
+
+    holding: only lines with these bytes are parsed.
+    """
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return
     for line in lines:
-        if not line.strip():
+        if holding not in line or not line.strip():
             continue
         try:
             row = json.loads(line)
@@ -259,8 +263,16 @@ def metric_frame(rows: list[dict[str, Any]], kind: str) -> pd.DataFrame:
     """Metrics of one kind of row as floats, indexed by step; NaN where a row lacks a metric."""
     chosen = [row for row in rows if row.get("kind") == kind]
     names = dict.fromkeys(name for row in chosen for name in row if name not in ("step", "kind"))
+    index = pd.Index([row["step"] for row in chosen], name="step", dtype=int)
+    if len(names) > 1:
+        # Almost always every row has every metric, and every value is a number: one array, ten times faster.
+        try:
+            values = np.array(list(map(itemgetter(*names), chosen)), dtype=float)
+            return pd.DataFrame(values, index=index, columns=list(names))
+        except (KeyError, TypeError, ValueError):
+            pass
     columns = {name: _floats([row.get(name) for row in chosen]) for name in names}
-    return pd.DataFrame(columns, index=pd.Index([row["step"] for row in chosen], name="step", dtype=int))
+    return pd.DataFrame(columns, index=index)
 
 
 def _floats(values: list[Any]) -> np.ndarray:
@@ -275,7 +287,7 @@ def read_histograms(path: Path, name: str) -> Histograms | None:
     """One histogram of a record over its steps; bins that differ from the first ones' are left out."""
     found: dict[int, dict[str, Any]] = {}
     edges: list[float] | None = None
-    for row in read_rows(path):
+    for row in read_rows(path, holding=json.dumps(name).encode()):
         if row.get("name") != name or not isinstance(row.get("edges"), list):
             continue
         edges = edges or row["edges"]

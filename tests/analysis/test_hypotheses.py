@@ -50,6 +50,9 @@ def test_a_name_without_parameters_means_all_variants() -> None:
     assert parse("trainer.learning_rate=6e-4 beats trainer.learning_rate=3e-4", NAMES).first.options == (
         "0.0006",
     )
+    masked = Vocabulary({"is_clipping": ["cispo(mask(delta=0.003, of=kept))", "cispo"]})
+    written = parse("cispo(mask.of=kept, mask.delta=3e-3) beats cispo", masked)
+    assert written.first.options == ("cispo(mask(delta=0.003, of=kept))",)
     only_variants = Vocabulary({"is_clipping": ["token", "cispo(hi=4)", "cispo(hi=2)"]})
     assert parse("cispo beats token", only_variants).first.options == ("cispo(hi=4)", "cispo(hi=2)")
 
