@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -235,6 +236,13 @@ def test_a_registered_estimator_is_the_option(
 def test_our_own_name_says_that_it_needs_our_trainer(registries: Any) -> None:
     with pytest.raises(RuntimeError, match="trainer_mode=arlarena"):
         registries.get_policy_loss_fn("arlarena")()
+
+
+def test_patches_for_machines_without_gpu_wait_to_be_asked_for(registries: Any) -> None:
+    platforms = pytest.importorskip("verl.plugin.platform")
+    assert registries
+    assert "trainers.verl.cpu_platform" not in sys.modules
+    assert platforms.get_platform().device_name != "cpu"
 
 
 @pytest.mark.parametrize("point", ["token", "sequence", "trajectory", "cispo"])
