@@ -64,7 +64,7 @@ def tolerant_clipping(runs: RunTable) -> Claim:
         "sequence": [o for o in options_named(options, "sequence") if "mask" not in o],
     }
     if not all(arms.values()):
-        missing = "neither `cispo` nor `soft`" if not arms["tolerant"] else "no `sequence`"
+        missing = "neither cispo nor soft" if not arms["tolerant"] else "no sequence"
         return not_testable(name, text, measure, f"the study has {missing} clipping")
     contrast = collapse_contrast(runs, "is_clipping", arms)
     if not contrast.blocks:
