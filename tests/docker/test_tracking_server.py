@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -137,6 +138,7 @@ def test_runs_are_kept_in_postgresql(database: int, tmp_path: Path) -> None:
     port = _free_port()
     environment = {
         **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "DB_HOST": "127.0.0.1",
         "DB_PORT": str(database),
         "DB_PASSWORD_FILE": str(tmp_path / "password"),
@@ -150,7 +152,8 @@ def test_runs_are_kept_in_postgresql(database: int, tmp_path: Path) -> None:
     server = subprocess.Popen(["sh", str(script)], env=environment, start_new_session=True, cwd=tmp_path)
     try:
         uri = f"http://127.0.0.1:{port}"
-        _until(lambda: _healthy(uri), 200)
+        _until(lambda: _healthy(uri) or server.poll() is not None, 200)
+        assert server.poll() is None, "the server's script ended"
         client = mlflow.MlflowClient(tracking_uri=uri)
         experiment = client.create_experiment("from the test")
         run = client.create_run(experiment).info.run_id
