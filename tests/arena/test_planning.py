@@ -557,6 +557,7 @@ def test_the_document_is_what_the_contract_says(plan: Plan) -> None:
         },
         "design": "points",
         "estimable": {
+            "factors": [],
             "main": [],
             "interactions": [],
             "aliased": [],
