@@ -10,6 +10,7 @@ import subprocess
 import sys
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from html import unescape
 from threading import Thread
 from urllib.parse import urlencode
@@ -185,14 +186,29 @@ def test_a_browser_shows_the_page_and_runs_nothing_from_it(serve, tmp_path):
 def test_the_command_opens_a_shop_that_a_browser_shows(policy, tmp_path):
     shop = ["webshop", "catalogue.products=100", "eval_goals=50", "--policy", policy, "--browser"]
     command = [sys.executable, "-c", "from arena.cli import main; main()", "play", *shop]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as playing:
-        url = re.search(r"http://127\.0\.0\.1:\d+/", playing.stdout.readline())[0]
-        browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
-        shown = subprocess.run(
-            [*browser, "--dump-dom", url], check=True, stdout=subprocess.PIPE, text=True, timeout=240
-        ).stdout
-        playing.send_signal(signal.SIGINT)
-        assert playing.wait(30) == 0
+    # what a script starts in the background ignores Ctrl-C, and so do its children
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    ) as playing:
+        try:
+            url = re.search(r"http://127\.0\.0\.1:\d+/", playing.stdout.readline())[0]
+            browser = [
+                "chromium",
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                f"--user-data-dir={tmp_path}",
+            ]
+            shown = subprocess.run(
+                [*browser, "--dump-dom", url], check=True, stdout=subprocess.PIPE, text=True, timeout=240
+            ).stdout
+            playing.send_signal(signal.SIGINT)
+            assert playing.wait(30) == 0
+        finally:
+            playing.kill()
     assert "<title>WebShop</title>" in shown
     assert ("Let the agent act" in shown) == (policy == "expert")
     assert 'name="action"' in shown
