@@ -133,8 +133,9 @@ def _adapter(section: str) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+@cache
 def default_section(section: str) -> Any:
-    """What a section is before anything is set, as plain data."""
+    """What a section is before anything is set, as plain data, which nobody may change."""
     default = TrialConfig.model_fields[section].get_default()
     return {} if default is not None and known_keys(section, ()) is not None else default
 

@@ -48,7 +48,8 @@ def estimate_of(study: Study, cells: Sequence[Cell]) -> Estimate:
     work_tuning = sum(pace.seconds(one.cell) * one.candidates for one in later)
     work_tuning += sum(seconds[trial.id] for trial in left if trial.search)
     work = sum(seconds.values()) + work_later + clones * first.clone
-    longest = max(pace.seconds(trial) for trial in examples) + (first.clone if clones else 0)
+    longest = max([*seconds.values(), *(pace.seconds(one.cell) for one in later)])
+    longest += first.clone if clones else 0
     gpu_seconds = sum(seconds[trial.id] * trial.resources.gpus for trial in left)
     gpu_seconds += sum(pace.seconds(one.cell) * one.cell.resources.gpus * one.count for one in later)
     most_added, work_added = _most_added(study, pace, sum(one.count for one in later))
