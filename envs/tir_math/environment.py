@@ -223,7 +223,6 @@ class TirMathEnvironment:
         )
 
 
-@lru_cache(maxsize=8)
 def _version(distribution: str) -> str | None:
     try:
         return version(distribution)
@@ -231,6 +230,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+@lru_cache(maxsize=8)
 def problems(config: TirMathConfig) -> Problems:
     """The problems of both splits, made or read at the first call; none of the one is in the other.
 

@@ -324,3 +324,7 @@ def test_outputs_are_spelled_or_called_what_they_are():
     assert spell("True\n") == spell("1\n2\n") == spell("7\n", "cpu") == "error"
     assert shorten("abcdefghij", 10) == "abcdefghij"
     assert shorten("abcdefghijk", 4) == "ab\n[... 7 characters ...]\njk"
+
+
+def test_problems_are_made_once_for_all_episodes_of_a_process(make_config):
+    assert problems(make_config()) is problems(make_config())
