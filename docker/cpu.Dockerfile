@@ -26,10 +26,10 @@ RUN apt-get update \
     && useradd --create-home --uid 10001 arena \
     && install --directory --owner arena /studies
 COPY --from=build /opt/arlarena /opt/arlarena
-COPY grids /work/grids
+COPY grids /home/arena/grids
 ENV PATH=/opt/arlarena/bin:$PATH ARENA_STUDIES=/studies PYTHONUNBUFFERED=1
 USER 10001
-WORKDIR /work
+WORKDIR /home/arena
 VOLUME /studies
 HEALTHCHECK --interval=60s --timeout=30s --start-period=20s CMD ["arena", "--version"]
 ENTRYPOINT ["arena"]

@@ -29,11 +29,11 @@ COPY envs envs
 RUN sed '/^numpy==/d' constraints.txt > /tmp/constraints.txt \
     && pip install --constraint /tmp/constraints.txt numpy==2.3.5 verl==0.9.1 '.[verl,lm,tir,alfworld]' \
     && python -c "import torch, transformers; assert torch.__version__.startswith('2.13.0')"
-COPY grids /work/grids
+COPY grids /home/arena/grids
 ENV ARENA_STUDIES=/studies PYTHONUNBUFFERED=1 HF_HOME=/studies/.cache/huggingface VLLM_NO_USAGE_STATS=1 \
     RAY_USAGE_STATS_ENABLED=0 NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001
-WORKDIR /work
+WORKDIR /home/arena
 VOLUME /studies
 HEALTHCHECK --interval=60s --timeout=30s --start-period=60s CMD ["arena", "--version"]
 ENTRYPOINT ["arena"]
