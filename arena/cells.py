@@ -20,14 +20,14 @@ from arena.combinations import conflicts
 from arena.conditions import MISSING
 from arena.configuration import Base, Composer, Key
 from arena.grid import Design
-from arena.grid_file import GridFile, PointEntry
+from arena.grid_entries import GridFile, PointEntry, Rule
 from arena.identity import TrialConfig, digest
 from arena.mistakes import Mistake, explain
 from arena.naming import Namer
 from arena.options import AXES, Catalogue
 from arena.plan import Point
 from arena.resolving import Resolved, Resolver, facts_of
-from arena.rules import Rule, is_narrowed
+from arena.rules import is_narrowed
 from arena.sections import CheckedEnv, blame
 from arena.surroundings import Places, Surroundings, by_section
 

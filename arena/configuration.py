@@ -21,6 +21,9 @@ Key = tuple[str, ...]
 GROUPS = ("env", "model", "backend", "preset", "profile")
 """The groups of files that decide a base."""
 
+GROUP_KEYS = ("model", "backend", "preset")
+"""Those that a grid chooses a file of by giving the configuration key of that name."""
+
 NOT_SECTIONS = ("options", "resources", "cost")
 """What a base holds beside the sections of a TrialConfig."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from analysis.hypotheses import HypothesisError, Vocabulary, parse
-from arena.grid_file import GridFile
+from arena.grid_entries import GridFile
 from arena.mistakes import Mistake
 from arena.yaml_source import dotted
 

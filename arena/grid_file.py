@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from arena.conditions import Condition
-from arena.configuration import Setting, scalar_keys
+from arena.configuration import GROUP_KEYS, Setting, scalar_keys
 from arena.grid import (
     ADAPTIVE,
     LISTED,
@@ -25,98 +23,23 @@ from arena.grid import (
     TunedParameter,
     TuningSection,
 )
+from arena.grid_entries import (
+    Entry,
+    EnvEntry,
+    GridFile,
+    PointEntry,
+    Preference,
+    SweptKey,
+    TunedEntry,
+)
 from arena.identity import TrialConfig
 from arena.mistakes import Mistake, MistakesError, Place, brief, explain, nearest, unknown
-from arena.options import AXES, Catalogue, FunctionError, Option, make_option
-from arena.rules import RULES, Preference, Rule, RuleReader
+from arena.options import AXES, Catalogue, FunctionError, make_option
+from arena.rules import RULES, RuleReader
 from arena.yaml_source import Path_, Source, dotted, flatten, parse, read
 
 NOT_TUNED = ("env", "evaluation", "collapse", "seed", "model", "backend", "preset")
 """Sections of a configuration that say what is compared and how, not how it is trained."""
-
-GROUP_KEYS = ("model", "backend", "preset")
-"""Configuration keys that, given a name, choose a file of the group of that name."""
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """An option as chosen on an axis: with the parameters given there."""
-
-    option: Option
-    settings: tuple[Setting, ...]
-    name: str
-    place: Place
-
-
-@dataclass(frozen=True, eq=False)
-class PointEntry:
-    """A point: per axis an entry, and what a named method sets beside them."""
-
-    choices: Mapping[str, Entry]
-    settings: tuple[Setting, ...] = ()
-    name: str = ""
-    place: Place = Place("")  # noqa: RUF009 (frozen)
-
-
-@dataclass(frozen=True, eq=False)
-class EnvEntry:
-    """An environment with keys of its configuration; target: its import path if it is of another package."""
-
-    name: str
-    target: str | None
-    settings: tuple[Setting, ...]
-    place: Place
-
-
-@dataclass(frozen=True, eq=False)
-class SweptKey:
-    """A swept key: its values, each with the settings it means; taken where all conditions of `when` hold."""
-
-    key: str
-    choices: tuple[tuple[Any, tuple[Setting, ...]], ...]
-    when: tuple[Condition, ...]
-    name: str
-    place: Place
-
-
-@dataclass(frozen=True, eq=False)
-class TunedEntry:
-    """A key that is tuned where all conditions of `when` hold. ends: what may be tried, with places."""
-
-    name: str
-    parameter: TunedParameter
-    when: tuple[Condition, ...]
-    ends: tuple[tuple[Any, Place], ...]
-    place: Place
-
-
-@dataclass
-class GridFile:
-    """A grid file as read. With `mistakes`, what could be read of it, so that more can be found.
-
-    axes: entries per axis as written; defaults: those of the options that need not be named; points: methods
-    and written points; assigned: settings of the command line, which go above everything.
-    """
-
-    source: Source
-    grid: Grid
-    assignments: tuple[str, ...]
-    defaults: Mapping[str, Entry]
-    axes: dict[str, list[Entry]] = field(default_factory=dict)
-    points: list[PointEntry] = field(default_factory=list)
-    overrides: list[Setting] = field(default_factory=list)
-    sweep: list[SweptKey] = field(default_factory=list)
-    tuned: list[TunedEntry] = field(default_factory=list)
-    assigned: list[Setting] = field(default_factory=list)
-    rules: list[Rule] = field(default_factory=list)
-    priority: list[Preference] = field(default_factory=list)
-    envs: list[EnvEntry] = field(default_factory=list)
-    mistakes: list[Mistake] = field(default_factory=list)
-
-    @property
-    def has_product(self) -> bool:
-        """Whether the axes' options are crossed; a grid of methods or points alone has nothing to cross."""
-        return self.grid.design.name != "points" and (bool(self.axes) or not self.points)
 
 
 def read_grid(path: Path, assignments: Sequence[str], catalogue: Catalogue) -> GridFile:

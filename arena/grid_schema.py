@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
+from arena.configuration import GROUP_KEYS
 from arena.grid import Design, Grid, TuningSection
-from arena.grid_file import GROUP_KEYS
 from arena.identity import CollapseConfig, TrialConfig
 from arena.options import AXES, Catalogue
 

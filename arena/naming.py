@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from arena.configuration import Key, merge
-from arena.grid_file import GridFile, PointEntry, method_choices
+from arena.grid_entries import GridFile, PointEntry
+from arena.grid_file import method_choices
 from arena.identity import canonical_json
 from arena.labels import differences, option_label, point_label
 from arena.options import AXES, Catalogue

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from arena.combinations import conflicts
-from arena.configuration import check_model
+from arena.configuration import check_model, merge
 from arena.grid import TuningSection
-from arena.grid_file import TunedEntry
+from arena.grid_entries import TunedEntry
 from arena.identity import FIRST_TUNING_SEED, canonical_json
 from arena.mistakes import Mistake, explain, unknown
 from arena.options import AXES, Catalogue, Option, make_option
@@ -124,8 +124,8 @@ class _Checker:
         axis, *rest = entry.name.split(".")
         if axis in AXES:
             schema = self._option(cell, axis).schema
-            parameters: Mapping[str, Any] = getattr(cell.config, axis).parameters
-            check_model(schema, {**parameters, ".".join(rest): value})
+            parameters = getattr(cell.config, axis).parameters
+            check_model(schema, merge(parameters, [(tuple(rest), value)]))
 
     def _option(self, cell: PlannedTrial, axis: str) -> Option:
         chosen = getattr(cell.config, axis)

@@ -16,7 +16,8 @@ from arena.configuration import Composer, resolve_profile
 from arena.estimability import estimable
 from arena.expectations import unreadable_hypotheses
 from arena.grid import AdaptiveSeeds, Grid
-from arena.grid_file import GridFile, read_grid
+from arena.grid_entries import GridFile
+from arena.grid_file import read_grid
 from arena.identity import trial_id
 from arena.labels import differences, option_label
 from arena.limits import Handling, Limits

@@ -8,7 +8,7 @@ from typing import Any
 
 from arena.conditions import MISSING, Facts, dig
 from arena.configuration import Key
-from arena.grid_file import PointEntry
+from arena.grid_entries import PointEntry
 from arena.identity import TrialConfig
 from arena.options import AXES
 from arena.sections import Checked, CheckedEnv, Sections, Settings

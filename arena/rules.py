@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from arena.conditions import Comparison, Condition, ConditionError, Facts, comparison
+from arena.conditions import Comparison, Condition, ConditionError, comparison
 from arena.configuration import known_keys, scalar_keys
+from arena.grid_entries import GridFile, Rule
 from arena.identity import TrialConfig
-from arena.mistakes import Place, nearest, unknown
+from arena.mistakes import nearest, unknown
 from arena.options import AXES, Catalogue
 from arena.yaml_source import Path_, dotted
-
-if TYPE_CHECKING:
-    from arena.grid_file import GridFile
 
 RULES: tuple[Literal["exclude", "require"], ...] = ("exclude", "require")
 
 NARROWING = ("axes", "methods", "points", "design", "envs", "sweep")
 """Grid keys that, given on the command line, may leave rules of the file with nothing to do."""
-
-
-@dataclass(frozen=True, eq=False)
-class Rule:
-    """`exclude` leaves out what all conditions hold of; `require` what breaks one, where `when` holds.
-
-    A key that a cell does not have makes neither leave it out.
-    """
-
-    kind: Literal["exclude", "require"]
-    conditions: tuple[Condition, ...]
-    when: tuple[Condition, ...]
-    name: str
-    place: Place
-
-    def removes(self, facts: Facts) -> bool:
-        """Whether a cell is left out."""
-        if self.kind == "exclude":
-            return all(condition.holds(facts) for condition in self.conditions)
-        concerned = all(condition.holds(facts) for condition in self.when)
-        return concerned and any(condition.is_broken(facts) for condition in self.conditions)
-
-
-@dataclass(frozen=True, eq=False)
-class Preference:
-    """A rule of `priority`: the cells it is about go before those of later rules, and before all others."""
-
-    conditions: tuple[Condition, ...]
-    name: str
-    place: Place
-
-    def prefers(self, facts: Facts) -> bool:
-        """Whether it is about a cell."""
-        return all(condition.holds(facts) for condition in self.conditions)
 
 
 def is_narrowed(file: GridFile) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arena.configuration import Base, Composer, Key, Setting
-from arena.grid_file import GROUP_KEYS, EnvEntry, GridFile, SweptKey
+from arena.configuration import GROUP_KEYS, Base, Composer, Key, Setting
+from arena.grid_entries import EnvEntry, GridFile, SweptKey
 from arena.identity import canonical_json
 from arena.labels import settings_text
 from arena.options import AXES

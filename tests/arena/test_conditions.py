@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from arena.conditions import MISSING, ConditionError, Facts, assertion, condition, dig
+from arena.grid_entries import Rule
 from arena.mistakes import Place
-from arena.rules import Rule
 
 
 def facts(values: Mapping[str, Any]) -> Facts:

