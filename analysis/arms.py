@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -134,7 +134,7 @@ def restricted(runs: RunTable, where: Mapping[str, Sequence[str]]) -> RunTable:
     table = runs.table
     for setting, options in where.items():
         table = table[table[setting].astype(str).isin(list(options))]
-    return RunTable(table, runs.settings, runs.axes, runs.excluded, runs.budgets)
+    return replace(runs, table=table)
 
 
 def common_horizon(table: pd.DataFrame) -> float:

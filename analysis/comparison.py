@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.evidence import interval, p_text
+from analysis.evidence import p_text
 from analysis.factors import settings
-from analysis.markdown import code, escape, listing, table
-from analysis.measures import block_of
+from analysis.markdown import code, escape, interval, listing, table
 from analysis.resampling import seed_interval
 from analysis.results import BAD_ENDS
 from analysis.significance import block_p_value, holm
@@ -102,7 +101,7 @@ def _varying(study: Study) -> list[str]:
 
 def _finals(trials: Sequence[Trial]) -> dict[str, float]:
     return {
-        block_of(trial): trial.verdict.final
+        trial.block: trial.verdict.final
         for trial in trials
         if trial.has_result and trial.verdict.final is not None
     }

@@ -15,7 +15,15 @@ from analysis.arms import (
 )
 from analysis.hypotheses import Hypothesis, HypothesisError, Vocabulary, parse
 from analysis.measures import MEASURES, RunTable
-from analysis.verdicts import SMALLEST_RISK, SMALLEST_SUCCESS, Claim, judged, not_testable
+from analysis.verdicts import (
+    NO_PARTNERS,
+    SMALLEST_RISK,
+    SMALLEST_SUCCESS,
+    Claim,
+    claimed,
+    judged,
+    not_testable,
+)
 
 
 def judge_hypotheses(texts: Sequence[str], runs: RunTable) -> list[Claim]:
@@ -43,19 +51,10 @@ def _claim(text: str, vocabulary: Vocabulary, runs: RunTable) -> Claim:
         return not_testable(text, text, "-", str(error))
     contrast, measure, smallest = _tested(hypothesis, restricted(runs, hypothesis.where))
     if not contrast.blocks:
-        alike = "no finished runs differ in this alone"
-        reason = alike if hypothesis.first.setting else "one of the methods has no finished run"
+        reason = NO_PARTNERS if hypothesis.first.setting else "one of the methods has no finished run"
         return not_testable(text, text, measure, reason)
-    return Claim(
-        name=text,
-        text=text,
-        measure=measure,
-        smallest=smallest,
-        effect=contrast.effect,
-        p=contrast.p,
-        runs=contrast.runs,
-        claims_nothing=hypothesis.form == "matches",
-    )
+    matches = hypothesis.form == "matches"
+    return claimed(text, text, measure, contrast, smallest, claims_nothing=matches)
 
 
 def _tested(hypothesis: Hypothesis, runs: RunTable) -> tuple[Contrast, str, float]:

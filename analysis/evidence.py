@@ -6,29 +6,16 @@ from collections.abc import Sequence
 
 from analysis.conclusions import Conclusions, OptionSummary, PairEffect
 from analysis.factorial import FactorialEffect
-from analysis.markdown import code, escape, listing, table
+from analysis.markdown import code, escape, interval, listing, table
 from analysis.measures import MEASURES, UNITS
 from analysis.precursors import STEPS_BEFORE, Separation
-from analysis.resampling import LEAST_BLOCKS, Interval
+from analysis.resampling import LEAST_BLOCKS
 from analysis.results import Cell
 from analysis.transcripts import before_and_after, side_by_side
 from analysis.verdicts import Claim
 
 MOST_ROWS = 40
 MOST_EFFECTS = 15
-
-
-def interval(effect: Interval, *, digits: int = 2, sign: bool = True) -> str:
-    """`+0.12 [+0.05, +0.19]` with an interval, `+0.12 (+0.05 to +0.19)` with a range, `-` without a block."""
-    if not effect.blocks or effect.estimate != effect.estimate:
-        return "-"
-    shape = f"{'+' if sign else ''}.{digits}f"
-    text = f"{effect.estimate:{shape}}"
-    if effect.low != effect.low or effect.blocks == 1:
-        return text
-    if effect.kind == "interval":
-        return f"{text} [{effect.low:{shape}}, {effect.high:{shape}}]"
-    return f"{text} ({effect.low:{shape}} to {effect.high:{shape}})"
 
 
 def p_text(p: float | None) -> str:
@@ -126,8 +113,7 @@ def _margins(found: Conclusions) -> list[str]:
     return [
         table(header, rows),
         "The share of runs that collapsed at each learning rate. Margin: the largest learning rate with at"
-        " most"
-        " 20%, so that no regime is picked after the fact.",
+        " most 20%, so that no regime is picked after the fact.",
     ]
 
 
@@ -150,13 +136,12 @@ def effects(found: Conclusions) -> list[str]:
         )
         if len(fit.effects) > len(shown):
             blocks.append(
-                f"{len(fit.effects) - len(shown)} smaller ones are in [effects.csv](tables/effects.csv)."
+                f"{len(fit.effects) - len(shown)} smaller ones are in [factorial.csv](tables/factorial.csv)."
             )
     if blocks:
         blocks.append(
             "Size: root mean square of the deviations from the mean, in the unit of the outcome. Share: of"
-            " the"
-            " variance between cells, for complete designs. Star: can only be told where there are no"
+            " the variance between cells, for complete designs. Star: can only be told where there are no"
             " interactions."
         )
     hidden = next((fit.hidden for fit in found.factorial.values() if fit.hidden), ())
@@ -207,9 +192,8 @@ def budgets(found: Conclusions) -> list[str]:
         "### At equal budgets",
         table(header, rows),
         f"Change in final success when runs are compared at equal budgets ({told}); in area under the curve"
-        " over"
-        " steps; the probability that a run with the second option ends higher than one with the first; the"
-        " p-value of the change in final success, corrected for all rows.",
+        " over steps; the probability that a run with the second option ends higher than one with the first;"
+        " the p-value of the change in final success, corrected for all rows.",
     ]
 
 

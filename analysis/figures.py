@@ -158,8 +158,7 @@ FIGURES = (
         "split",
         "Tokens by advantage, ratio and entropy",
         "Left: how many tokens of each kind there are; middle and right: how much of the policy's movement"
-        " they"
-        " carry. Few tokens that carry most of the KL are where probability runs away.",
+        " they carry. Few tokens that carry most of the KL are where probability runs away.",
         draw_split,
     ),
     _Figure(

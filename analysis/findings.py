@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from analysis.arms import (
     difference_of_differences,
     options_named,
 )
+from analysis.markdown import interval
 from analysis.measures import LEARNING_RATE, RunTable
 from analysis.precursors import DIAGNOSTICS, RunPanel, Separation
 from analysis.resampling import Interval, seed_interval
@@ -23,10 +25,12 @@ from analysis.significance import block_p_value
 from analysis.study import Trial
 from analysis.survival import restricted_mean
 from analysis.verdicts import (
+    NO_PARTNERS,
     SMALLEST_AREA,
     SMALLEST_RISK,
     SMALLEST_SUCCESS,
     Claim,
+    claimed,
     judged,
     not_testable,
 )
@@ -68,7 +72,7 @@ def tolerant_clipping(runs: RunTable) -> Claim:
         return not_testable(name, text, measure, f"the study has {missing} clipping")
     contrast = collapse_contrast(runs, "is_clipping", arms)
     if not contrast.blocks:
-        return not_testable(name, text, measure, _NOTHING_ALIKE)
+        return not_testable(name, text, measure, NO_PARTNERS)
     beside = [
         f"{arm}: {bad} of {count} runs collapsed"
         for arm, members in (*arms.items(), ("`token`", options_named(options, "token")))
@@ -85,7 +89,7 @@ def tolerant_clipping(runs: RunTable) -> Claim:
         except ValueError:
             pass
     smallest = SMALLEST_RISK * contrast.horizon
-    return _claim(name, text, measure, contrast, smallest, beside)
+    return claimed(name, text, measure, contrast, smallest, beside)
 
 
 def depth_before_collapse(trials: Sequence[Trial]) -> Claim:
@@ -110,7 +114,7 @@ def depth_before_collapse(trials: Sequence[Trial]) -> Claim:
         return not_testable(name, text, measure, reason, beside)
     contrast = _of_area(found)
     beside.insert(0, f"{found.cases} collapses, each against {found.at_risk:.0f} runs at risk (median)")
-    return _claim(name, text, measure, contrast, SMALLEST_AREA, beside)
+    return claimed(name, text, measure, contrast, SMALLEST_AREA, beside)
 
 
 def masking(runs: RunTable) -> Claim:
@@ -129,7 +133,7 @@ def masking(runs: RunTable) -> Claim:
     )
     contrast = difference(runs, "is_clipping", {"plain": plain, "masked": masked}, "healthy")
     if not contrast.blocks:
-        return not_testable(name, text, measure, _NOTHING_ALIKE)
+        return not_testable(name, text, measure, NO_PARTNERS)
     bad, count = collapse_risk(runs, "is_clipping", masked)
     bound = risk_bound(bad, count)
     removed = "removed: " if bound < CLEARED else ""
@@ -143,7 +147,7 @@ def masking(runs: RunTable) -> Claim:
         )
     else:
         beside.append("no random mask ran: whether it matters which rows are masked is not known")
-    return _claim(name, text, measure, contrast, SMALLEST_RISK, beside)
+    return claimed(name, text, measure, contrast, SMALLEST_RISK, beside)
 
 
 def step_advantages(runs: RunTable) -> Claim:
@@ -157,14 +161,14 @@ def step_advantages(runs: RunTable) -> Claim:
         return not_testable(name, text, "final success", "the study does not have both")
     contrast = difference(runs, "advantage", arms, "final")
     if not contrast.blocks:
-        return not_testable(name, text, "final success", _NOTHING_ALIKE)
+        return not_testable(name, text, "final success", NO_PARTNERS)
     beside = []
     if rescaled := [o for o in gigpo if "match_grpo" in o]:
         matched = difference(runs, "advantage", {"grpo": arms["grpo"], "gigpo": rescaled}, "final")
         beside.append(f"with advantages rescaled to `grpo`'s: {_interval(matched.effect)}")
     else:
         beside.append("`rescale: match_grpo` did not run: the scale of advantages may be what helps")
-    return _claim(name, text, "final success", contrast, SMALLEST_SUCCESS, beside)
+    return claimed(name, text, "final success", contrast, SMALLEST_SUCCESS, beside)
 
 
 def filtering(runs: RunTable) -> Claim:
@@ -181,10 +185,10 @@ def filtering(runs: RunTable) -> Claim:
         runs, "dynamic_filtering", arms, "advantage", levels, "final_episode"
     )
     if not contrast.blocks:
-        return not_testable(name, text, measure, _NOTHING_ALIKE)
+        return not_testable(name, text, measure, NO_PARTNERS)
     steps = difference_of_differences(runs, "dynamic_filtering", arms, "advantage", levels, "final_step")
     beside = [f"at equal numbers of steps: {_interval(steps.effect)}"]
-    return _claim(name, text, measure, contrast, SMALLEST_SUCCESS, beside)
+    return claimed(name, text, measure, contrast, SMALLEST_SUCCESS, beside)
 
 
 def aggregation(runs: RunTable, trials: Sequence[Trial]) -> Claim:
@@ -204,10 +208,10 @@ def aggregation(runs: RunTable, trials: Sequence[Trial]) -> Claim:
         if "rollout/response_tokens_cv" in trial.train
     }
     table = runs.table.assign(variation=pd.Series(variation, dtype=float).reindex(runs.table.index))
-    wide = RunTable(table, runs.settings, runs.axes, runs.excluded, runs.budgets)
+    wide = replace(runs, table=table)
     lost = arm_means(wide, "loss_aggregation", arms, "final")
     if lost.empty:
-        return not_testable(name, text, measure, _NOTHING_ALIKE)
+        return not_testable(name, text, measure, NO_PARTNERS)
     lengths = arm_means(wide, "loss_aggregation", arms, "variation").mean(axis=1).reindex(lost.index)
     per_context = lengths.groupby(level="context").mean()
     highest, spread = float(per_context.max()), float(per_context.max() - per_context.min())
@@ -229,7 +233,7 @@ def aggregation(runs: RunTable, trials: Sequence[Trial]) -> Claim:
         if x.max() - x.min() >= LEAST_VARIATION:
             slopes.append(float(np.polyfit(x, part, 1)[0]) * spread)
     contrast = Contrast(seed_interval(slopes), block_p_value(slopes), len(gap) * 2, len(per_context))
-    return _claim(name, text, measure, contrast, SMALLEST_SUCCESS, beside)
+    return claimed(name, text, measure, contrast, SMALLEST_SUCCESS, beside)
 
 
 def risk_bound(collapsed: int, runs: int, *, level: float = 0.95) -> float:
@@ -263,24 +267,6 @@ def stability_margins(runs: RunTable) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-_NOTHING_ALIKE = "no finished runs differ in this alone"
-
-
-def _claim(
-    name: str, text: str, measure: str, contrast: Contrast, smallest: float, beside: Sequence[str]
-) -> Claim:
-    return Claim(
-        name=name,
-        text=text,
-        measure=measure,
-        smallest=smallest,
-        effect=contrast.effect,
-        p=contrast.p,
-        runs=contrast.runs,
-        beside=tuple(beside),
-    )
-
-
 def _of_area(found: Separation) -> Contrast:
     """An area as a distance from 0.5; its p-value compares the blocks in which runs collapsed."""
     area = found.area
@@ -291,10 +277,4 @@ def _of_area(found: Separation) -> Contrast:
 
 
 def _interval(effect: Interval) -> str:
-    if not effect.blocks:
-        return "no finished runs are alike"
-    if effect.blocks == 1:
-        return f"{effect.estimate:+.2f}"
-    if effect.kind == "interval":
-        return f"{effect.estimate:+.2f} [{effect.low:+.2f}, {effect.high:+.2f}]"
-    return f"{effect.estimate:+.2f} ({effect.low:+.2f} to {effect.high:+.2f})"
+    return interval(effect) if effect.blocks else "no finished runs are alike"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from analysis.resampling import Interval
+
 _SPECIAL = re.compile(r"([\\`*\[\]|~$])|(?<![A-Za-z0-9])(_)|(_)(?![A-Za-z0-9])")
 _BLOCK_START = re.compile(r"^([#+=>~-]|\d+(?=[.)](?:\s|$)))")
 _LINKS = re.compile(r"(:)(?=//)|(?<=www)(\.)", re.IGNORECASE)
@@ -53,3 +55,16 @@ def listing(names: Sequence[str], most: int = 8) -> str:
     if len(shown) < 2:
         return "".join(shown)
     return ", ".join(shown[:-1]) + " and " + shown[-1]
+
+
+def interval(effect: Interval, *, digits: int = 2, sign: bool = True) -> str:
+    """`+0.12 [+0.05, +0.19]` with an interval, `+0.12 (+0.05 to +0.19)` with a range, `-` without a block."""
+    if not effect.blocks or effect.estimate != effect.estimate:
+        return "-"
+    shape = f"{'+' if sign else ''}.{digits}f"
+    text = f"{effect.estimate:{shape}}"
+    if effect.low != effect.low or effect.blocks == 1:
+        return text
+    if effect.kind == "interval":
+        return f"{text} [{effect.low:{shape}}, {effect.high:{shape}}]"
+    return f"{text} ({effect.low:{shape}} to {effect.high:{shape}})"

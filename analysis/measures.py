@@ -95,7 +95,7 @@ def run_table(study: Study) -> RunTable:
                 "cell": trial.cell,
                 "label": trial.label,
                 "methods": trial.methods,
-                "block": block_of(trial),
+                "block": trial.block,
                 "status": trial.status,
                 "result": result,
                 "collapsed": bad,
@@ -120,12 +120,6 @@ _COLUMNS = (
     *MEASURES,
     *("time", "event"),
 )
-
-
-def block_of(trial: Trial) -> str:
-    """What a trial shares with its partners in other cells: environment, clone, seed."""
-    clone = 0 if trial.clone_seed is None else trial.clone_seed
-    return f"{trial.env}, clone {clone}, seed {trial.seed}"
 
 
 def success_by(trial: Trial, unit: str) -> tuple[Floats, Floats]:

@@ -137,7 +137,7 @@ def draw_interactions(runs: RunTable, path: Path, *, metric: str = "final") -> s
             axes.set_visible(False)
         save(figure, path)
     left = len(pairs) - len(shown)
-    return f"{left} more pairs are in effects.csv." if left else ""
+    return f"{left} more pairs of settings are in factorial.csv." if left else ""
 
 
 def draw_cell_map(runs: RunTable, path: Path) -> str | None:

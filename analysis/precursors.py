@@ -15,7 +15,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.early_warning import NAMES
-from analysis.measures import block_of
 from analysis.resampling import SHARE, Interval, counts_interval
 from analysis.results import BAD_ENDS
 from analysis.study import Trial
@@ -161,7 +160,7 @@ class RunPanel:
                 for t in trials
             ]
         )
-        names = [block_of(trial) for trial in trials]
+        names = [trial.block for trial in trials]
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self.block = np.array([numbers[name] for name in names], dtype=int)
         self.blocks = len(numbers)

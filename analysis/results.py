@@ -163,15 +163,11 @@ def effect_table(study: Study) -> pd.DataFrame:
     varying = differing({trial.cell: trial.choices or trial.options for trial in results})
     table = varying.loc[[trial.cell for trial in results]].copy()
     table.index = pd.Index([trial.id for trial in results], name="trial")
-    table["block"] = [_block(trial) for trial in results]
+    table["block"] = [trial.block for trial in results]
     table["final"] = [trial.verdict.final for trial in results]
     table["final"] = table["final"].astype(float)
     table["collapsed"] = [trial.status in BAD_ENDS for trial in results]
     return table
-
-
-def _block(trial: Trial) -> str:
-    return f"{trial.env}, clone {trial.clone_seed or 0}, seed {trial.seed}"
 
 
 def _labels(groups: dict[str, list[Trial]]) -> dict[str, str]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from analysis.answer import level, outcomes
 from analysis.effects import Effect, matched_effects
-from analysis.markdown import code, escape, listing, table
+from analysis.markdown import code, escape, interval, listing, table
 from analysis.measures import SURROUNDINGS
 from analysis.paper import MODEL, SOURCE, published
+from analysis.precursors import sequence_of_events
 from analysis.results import BAD_ENDS, Cell, effect_table, environments
 from analysis.study import Study, Trial
 
@@ -128,11 +129,8 @@ def _warnings_before(trial: Trial) -> str:
     onset = trial.verdict.onset
     if onset is None:
         return "-"
-    first: dict[str, int] = {}
-    for warning in trial.verdict.warnings:
-        if warning.step < onset:
-            first.setdefault(warning.name.replace("_", " "), onset - warning.step)
-    parts = [f"{name} {steps} step{'s' if steps != 1 else ''} before" for name, steps in first.items()]
+    leads = [(name.replace("_", " "), onset - step) for name, step in sequence_of_events(trial)]
+    parts = [f"{name} {lead} step{'s' if lead != 1 else ''} before" for name, lead in leads]
     watched = trial.verdict.warnings_from
     if not parts and (watched is None or onset <= watched):
         return "none possible, still warming up"
@@ -176,19 +174,14 @@ def single_changes(study: Study) -> list[str]:
 
 def _effect_row(effect: Effect) -> list[str]:
     blocks = effect.by_block()
-    difference = effect.difference
-    text = f"**{difference.estimate:+.2f}**"
-    if difference.kind == "interval":
-        text += f" [{difference.low:+.2f}, {difference.high:+.2f}]"
-    elif difference.blocks > 1:
-        text += f" ({difference.low:+.2f} to {difference.high:+.2f})"
+    estimate, _, reach = interval(effect.difference).partition(" ")
     shown = [f"{value:+.2f}" for value in blocks.values()]
     total = len(effect.pairs)
     return [
         code(effect.axis),
         code(effect.first),
         code(effect.second),
-        text,
+        f"**{estimate}** {reach}".rstrip(),
         " ".join(shown[:10]) + (" …" if len(shown) > 10 else ""),
         f"{effect.first_collapsed} of {total} against {effect.second_collapsed} of {total}",
         str(total) + (f" in {effect.contexts} surroundings" if effect.contexts > 1 else ""),

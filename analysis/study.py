@@ -112,6 +112,11 @@ class Trial:
         found = cloning.get("clone_seed") if isinstance(cloning, Mapping) else None
         return self.seed if found == "seed" else found if isinstance(found, int) else None
 
+    @property
+    def block(self) -> str:
+        """What it shares with its partners in other cells: environment, clone, seed."""
+        return f"{self.env}, clone {self.clone_seed or 0}, seed {self.seed}"
+
     def rows(self) -> list[dict[str, Any]]:
         """Its metric rows as recorded, read anew at every call; the last row of a step and kind counts."""
         rows = {(row["step"], row.get("kind")): row for row in read_rows(self.folder / "metrics.jsonl")}

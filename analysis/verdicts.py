@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from analysis.arms import Contrast
 from analysis.resampling import LEAST_BLOCKS, Interval
 from analysis.significance import holm
 
@@ -14,6 +15,8 @@ Verdict = Literal["supported", "contradicted", "no effect", "undecided", "not te
 SMALLEST_SUCCESS, SMALLEST_RISK, SMALLEST_AREA = 0.05, 0.15, 0.10
 """The smallest effects of interest: in success, in the risk of collapse, in the area under a ROC curve."""
 LEVEL = 0.05
+NO_PARTNERS = "no finished runs differ in this alone"
+"""Why a comparison of options can say nothing."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,30 @@ class Claim:
         return self.effect.blocks if self.effect else 0
 
 
+def claimed(
+    name: str,
+    text: str,
+    measure: str,
+    contrast: Contrast,
+    smallest: float,
+    beside: Sequence[str] = (),
+    *,
+    claims_nothing: bool = False,
+) -> Claim:
+    """A claim, not yet judged, that a contrast bears on."""
+    return Claim(
+        name=name,
+        text=text,
+        measure=measure,
+        smallest=smallest,
+        effect=contrast.effect,
+        p=contrast.p,
+        runs=contrast.runs,
+        beside=tuple(beside),
+        claims_nothing=claims_nothing,
+    )
+
+
 def not_testable(name: str, text: str, measure: str, reason: str, beside: Sequence[str] = ()) -> Claim:
     """A claim of which the design or the data can show nothing, and why."""
     return Claim(
@@ -64,7 +91,7 @@ def judged(claims: Sequence[Claim]) -> list[Claim]:
 def _judge(claim: Claim) -> Claim:
     effect, smallest = claim.effect, claim.smallest
     if effect is None or not effect.blocks or effect.estimate != effect.estimate:
-        return replace(claim, verdict="not testable", reason="no runs differ in this alone")
+        return replace(claim, verdict="not testable", reason=NO_PARTNERS)
     if effect.blocks < LEAST_BLOCKS or claim.p_holm is None:
         blocks = f"{effect.blocks} block{'s' if effect.blocks != 1 else ''}"
         return replace(

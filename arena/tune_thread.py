@@ -42,8 +42,8 @@ _ENVIRONMENT = {
 class TuneThread(threading.Thread):
     """Runs all jobs through Ray. `error` is what went wrong, if anything.
 
-    needs: the cores and GPUs that some trial asks for. sessions: how many may be lost one after the other,
-    none of which brought a job to its end.
+    needs: the cores and GPUs that some trial asks for. retries: how many sessions may be lost one after the
+    other, none of which brought a job to its end.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Commands on environments: envs, data."""
+"""Commands on environments: envs, data, serve."""
 
 from __future__ import annotations
 

@@ -71,9 +71,7 @@ def play(
     from arena.trained_policies import NoPolicyError, find_trained
 
     try:
-        trained = (
-            None if player in ("human", "expert", "random") else find_trained(player, studies.absolute())
-        )
+        trained = None if player in BASELINES else find_trained(player, studies.absolute())
         sections = trained.sections_for(env) if trained else None
     except NoPolicyError as error:
         raise click.ClickException(str(error)) from None

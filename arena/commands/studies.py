@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -18,8 +15,6 @@ from arena.commands.shared import (
     studies_option,
     study_folder,
 )
-
-SECONDS_BETWEEN_LINES = 5.0
 
 
 @click.command()
@@ -54,8 +49,9 @@ def report(name: str, html: bool, latex: bool, studies: Path) -> int:
     """Write a study's report again, from its files: report.md, report.html, figures, tables."""
     folder = study_folder(name, studies)
     from analysis.report import write_report
+    from arena.progress import progress_line
 
-    with _progress() as tell:
+    with progress_line("report") as tell:
         path = write_report(folder, tell, latex=latex)
     if latex:
         path = path.with_name("tables.tex")
@@ -74,28 +70,6 @@ def compare(names: tuple[str, str], studies: Path) -> int:
 
     click.echo(compared(load_study(first), load_study(second)), nl=False)
     return DONE
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows what is being done: a line that changes in a terminal, else a line now and then."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status("report") as status:
-            yield lambda text: status.update(f"report: {escape(text)}")
-    else:
-        shown = time.monotonic()
-
-        def tell(text: str) -> None:
-            nonlocal shown
-            if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
-                shown = time.monotonic()
-                click.echo(f"report: {text}", err=True)
-
-        yield tell
 
 
 @click.command()

@@ -10,15 +10,20 @@ import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from analysis.collapse import CollapseRule
 from analysis.plot_data import legend_of, median_curve, pooled_histograms, success_curves
+from analysis.plot_gradients import gradient_weight
 from analysis.plot_histograms import _quantiles, draw_histograms
 from analysis.plot_outcomes import draw_outcomes
 from analysis.plot_style import _spread
 from analysis.plots import Panel, draw_learning_curves, draw_overview, draw_panels
 from analysis.results import summarise
 from analysis.study import load_study
+from arena.options import Catalogue
+from trainers.config import OptionConfig
+from trainers.policy_gradient.options import bind
 
 KL = Panel("train/kl_old", "KL", "nats", scale="log")
 RATIOS = {"quantity": "log_ratio_token", "title": "t", "unit": "log ratio", "counted": "tokens"}
@@ -157,3 +162,36 @@ def test_labels_are_pushed_apart_but_not_further() -> None:
     assert np.diff(spread).min() == pytest.approx(0.1)
     assert np.mean(spread[:3]) == pytest.approx(np.mean([0.5, 0.5, 0.51]))
     assert spread[3] == 0.9
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    ("option", "parameters"),
+    [
+        ("none", {}),
+        ("token", {}),
+        ("token", {"lo": 0.1, "hi": 0.4, "dual_clip": 2.0}),
+        ("token_higher", {}),
+        ("sequence", {}),
+        ("sequence", {"lo": 0.3, "hi": 0.5}),
+        ("soft", {}),
+        ("soft", {"tau_pos": 2.0, "tau_neg": 0.5}),
+        ("cispo", {}),
+        ("cispo", {"lo": 0.4, "hi": 0.9}),
+    ],
+)
+def test_the_weights_drawn_are_those_that_training_multiplies_with(
+    option: str, parameters: dict[str, float], sign: int
+) -> None:
+    known = Catalogue().option("is_clipping", option)
+    entry = {"option": option, "function": known.function, **known.defaults, **parameters}
+    function = bind("is_clipping", OptionConfig.model_validate(entry))
+    ratio = np.array([0.3, 0.65, 0.79, 0.95, 0.996, 0.998, 1.0, 1.003, 1.005, 1.19, 1.25, 1.45, 1.95, 2.5])
+    old = torch.full((len(ratio), 1), -3.0, dtype=torch.float64)
+    log_probs = (old + torch.tensor(ratio).log()[:, None]).requires_grad_()
+    advantages = torch.full((len(ratio),), float(sign), dtype=torch.float64)
+    every = torch.ones_like(old, dtype=torch.bool)
+    function(log_probs, old, advantages, every, torch.arange(len(ratio))).sum().backward()
+    assert log_probs.grad is not None
+    drawn = gradient_weight(option, parameters, ratio, sign)
+    np.testing.assert_allclose(drawn, log_probs.grad[:, 0].numpy() * sign, atol=1e-12)

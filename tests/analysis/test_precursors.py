@@ -29,9 +29,8 @@ def run(
     steps = pd.Index(range(1, len(values) + 1), name="step")
     return SimpleNamespace(
         id=f"run-{seed}-{values[0]}-{onset}",
-        env="sokoban",
+        block=f"seed {seed}",
         seed=seed,
-        clone_seed=0,
         status=status or ("collapsed" if onset else "stable"),
         has_result=True,
         train=pd.DataFrame({metric: values}, index=steps, dtype=float),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from analysis import figures
+from analysis import evidence, figures
 from analysis.collapse import CollapseRule
 from analysis.paper import published
 from analysis.report import render, write_report
@@ -362,3 +364,27 @@ def test_the_collapse_rule_imports_nothing_but_the_standard_library() -> None:
     script = "import sys, analysis.collapse; print('numpy' in sys.modules, 'pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False False"
+
+
+def test_every_file_that_a_report_names_is_there(
+    study_builder: type[Any], methods: Methods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a crossed design, with tables cut so short that the rest is elsewhere."""
+    monkeypatch.setattr(evidence, "MOST_EFFECTS", 1)
+    builder = study_builder(tmp_path)
+    for (clipping, end), (advantage, gain) in itertools.product(
+        [("token", 0.5), ("cispo", 0.3)], [("grpo", 0.0), ("gigpo", 0.1)]
+    ):
+        method = replace(
+            methods[0], label=f"{clipping} {advantage}", is_clipping=clipping, advantage=advantage,
+            end=end + gain, methods=(),
+        )  # fmt: skip
+        for seed in range(5):
+            builder.trial(method, seed)
+    builder.plan()
+    path = write_report(tmp_path, latex=True)
+    text = path.read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\((?!https?:|#)([^)\s]+)\)", text))
+    assert {"trials.csv", "tables/factorial.csv", "figures/overview.png"} <= named
+    assert "smaller ones are in" in text
+    assert not [name for name in named if not (path.parent / name).is_file()]
