@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -298,29 +299,41 @@ def test_killed_at_any_moment_a_trial_ends_up_with_the_same_records(
     assert contents(folder) == undisturbed
 
 
-def test_a_stop_lets_a_trial_finish_its_step_and_a_kill_does_not(
-    tmp_path: Path, undisturbed: dict[str, bytes]
-) -> None:
+def test_a_stop_lets_a_trial_finish_its_step(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
     folder = make_trial(tmp_path, fake_config(seconds=0.2))
-    for content, kind in (("", "stopped"), ("kill", "stopped")):
-        stopper = threading.Thread(target=stop_after_a_row, args=(folder, content), daemon=True)
-        stopper.start()
-        ending = supervise(make_job(folder))
-        stopper.join()
-        assert (ending.kind, ending.exit) == (kind, 0 if content == "" else -signal.SIGKILL)
-        outcome = read_outcome(folder)
-        assert outcome is not None
-        assert outcome.outcome == "interrupted"
-        assert supervise(make_job(folder)).reason == "It was asked to stop before it started."
-        (folder / records.STOP).unlink()
+    metrics = folder / records.METRICS
+    ending = supervise_and_stop(folder, lambda: metrics.exists() and metrics.stat().st_size, "")
+    assert (ending.kind, ending.exit) == ("stopped", 0)
+    assert_it_goes_on(folder, undisturbed)
+
+
+def test_a_kill_does_not_wait_for_a_step(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
+    folder = make_trial(tmp_path, fake_config(behaviour="hang_hard", at=5, once=True))
+    ending = supervise_and_stop(folder, (folder / "behaved").exists, records.KILL)
+    assert (ending.kind, ending.exit) == ("stopped", -signal.SIGKILL)
+    assert_it_goes_on(folder, undisturbed)
+
+
+def supervise_and_stop(folder: Path, when: Callable[[], object], content: str) -> Ending:
+    def stop() -> None:
+        wait_for(when)
+        (folder / records.STOP).write_text(content)
+
+    stopper = threading.Thread(target=stop, daemon=True)
+    stopper.start()
+    ending = supervise(make_job(folder))
+    stopper.join()
+    return ending
+
+
+def assert_it_goes_on(folder: Path, undisturbed: dict[str, bytes]) -> None:
+    outcome = read_outcome(folder)
+    assert outcome is not None
+    assert outcome.outcome == "interrupted"
+    assert supervise(make_job(folder)).reason == "It was asked to stop before it started."
+    (folder / records.STOP).unlink()
     assert supervise(make_job(folder)).kind == "finished"
     assert contents(folder) == undisturbed
-
-
-def stop_after_a_row(folder: Path, content: str) -> None:
-    size = (folder / records.METRICS).stat().st_size if (folder / records.METRICS).exists() else 0
-    wait_for(lambda: (folder / records.METRICS).exists() and (folder / records.METRICS).stat().st_size > size)
-    (folder / records.STOP).write_text(content)
 
 
 def test_a_termination_signal_is_a_stop(tmp_path: Path) -> None:
