@@ -1,8 +1,9 @@
 """How wide a gate must be to hold back a given share of what moved: gates of two levels, made comparable.
 
-`python -m analysis.calibration STUDY` reads the first step of unclipped runs (`is_clipping: none`) and prints
-the `eps` of the `gated` option at which a share q of the tokens, or of the rows, of one sign of the advantage
-lies outside: below 1 - eps where A < 0, above 1 + eps where A > 0.
+`python -m analysis.calibration STUDY [FIRST LAST]` reads the updates FIRST to LAST (33 to 80: after the
+warm-up, near the clone) of unclipped runs (`is_clipping: none`) and prints the `eps` of the `gated` option at
+which a share q of the tokens of one sign of the advantage lies outside: below 1 - eps where A < 0, above
+1 + eps where A > 0. At level `sequence` a token lies outside when the ratio of its row does.
 """
 
 from __future__ import annotations
@@ -13,59 +14,66 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis.factors import option_label
-from analysis.study import Histograms, Study, Trial, load_study, read_histograms
+from analysis.study import Histograms, Study, Trial, load_study
 
 SHARES = (0.01, 0.05, 0.20, 0.50)
-LEVELS = {"token": "log_ratio_token", "sequence": "log_ratio_row"}
+LEVELS = {"token": "log_ratio_token", "sequence": "log_ratio_row_of_token"}
 SIDES = {"low": "negative", "high": "positive"}
+UPDATES = (33, 80)
 
 
 def gate_edge(histograms: Histograms, share: float, side: str) -> float:
-    """The eps beyond which a share of the values of one step lies.
+    """The eps beyond which a share of the values lies, over all steps together.
 
-    histograms: one step of log ratios; side: `low` (ratio below 1 - eps) or `high` (above 1 + eps). Values in
-    the bin of their own, which have not moved, count: they are never outside. Linear within a bin. Raises
-    ValueError where fewer than that share moved to that side.
+    histograms: of log ratios; side: `low` (ratio below 1 - eps) or `high` (above 1 + eps). Values in the bin
+    of their own, which have not moved, count: they are never outside. Within a bin the logarithm of the share
+    is taken to be linear in the ratio's, as it is in an exponential tail. Raises ValueError where fewer than
+    that share moved to that side.
     """
-    counts, edges = histograms.counts[0], histograms.edges
-    total = float(counts.sum() + histograms.exact[0])
-    if side == "low":
-        reached = np.append(0.0, np.cumsum(counts))
-        if share * total > reached[np.searchsorted(edges, 0.0)]:
-            raise ValueError(f"less than {share:.0%} of the values lie below a ratio of 1")
-        return float(-np.expm1(np.interp(share * total, reached, edges)))
-    reached = np.append(0.0, np.cumsum(counts[::-1]))
-    backwards = edges[::-1]
-    if share * total > reached[np.searchsorted(-backwards, 0.0)]:
-        raise ValueError(f"less than {share:.0%} of the values lie above a ratio of 1")
-    return float(np.expm1(np.interp(share * total, reached, backwards)))
+    counts, edges = histograms.counts.sum(0), histograms.edges
+    total = float(counts.sum() + histograms.exact.sum())
+    if side == "high":
+        counts, edges = counts[::-1], -edges[::-1]
+    reached = np.cumsum(counts)[: np.searchsorted(edges, 0.0)]
+    distance = -edges[1 : len(reached) + 1]
+    if not len(reached) or share * total > reached[-1]:
+        where = "below" if side == "low" else "above"
+        raise ValueError(f"less than {share:.0%} of the values lie {where} a ratio of 1")
+    some = reached > 0
+    edge = float(np.interp(np.log(share * total), np.log(reached[some]), distance[some]))
+    return float(-np.expm1(-edge) if side == "low" else np.expm1(edge))
 
 
-def first_step(trials: Sequence[Trial], name: str) -> Histograms | None:
-    """The histograms of step 1 of several trials, added up; None where there is none."""
-    found = [read_histograms(trial.folder / "histograms.jsonl", name) for trial in trials]
-    usable = [one for one in found if one is not None and one.steps[0] == 1]
-    if not usable:
+def within(trials: Sequence[Trial], name: str, updates: tuple[int, int]) -> Histograms | None:
+    """What several trials counted in steps all of whose updates lie within, a row each; None for nothing."""
+    counts, exact, edges = [], [], None
+    for trial in trials:
+        found = trial.histograms(name)
+        if found is None or (edges is not None and not np.array_equal(found.edges, edges)):
+            continue
+        last = trial.train["train/updates"].cumsum()
+        first = last.shift(fill_value=0) + 1
+        steps = last.index[(first >= updates[0]) & (last <= updates[1])]
+        chosen = np.isin(found.steps, steps)
+        edges = found.edges
+        counts.append(found.counts[chosen].sum(0))
+        exact.append(found.exact[chosen].sum())
+    if edges is None or not np.sum(counts) + np.sum(exact):
         return None
-    edges = usable[0].edges
-    same = [one for one in usable if np.array_equal(one.edges, edges)]
-    counts = np.sum([one.counts[:1] for one in same], axis=0)
-    exact = np.sum([one.exact[:1] for one in same], axis=0)
-    return Histograms(np.array([1]), edges, counts, exact)
+    return Histograms(np.arange(len(counts)), edges, np.array(counts), np.array(exact))
 
 
-def edges_of(study: Study) -> dict[tuple[str, str, str, float], float]:
+def edges_of(study: Study, updates: tuple[int, int] = UPDATES) -> dict[tuple[str, str, str, float], float]:
     """eps by (label of the cell, level, side, share), of every cell whose runs were not clipped."""
     cells: dict[str, list[Trial]] = {}
     for trial in study.trials:
-        if trial.options.get("is_clipping") == "none":
-            cells.setdefault(_label(trial), []).append(trial)
+        if trial.options.get("is_clipping") == "none" and trial.has_result:
+            cells.setdefault(trial.label, []).append(trial)
     found = {}
     for label, trials in cells.items():
         for level, quantity in LEVELS.items():
             for side, sign in SIDES.items():
-                histograms = first_step(trials, f"{quantity}/{sign}")
+                histograms = within(trials, f"{quantity}/{sign}", updates)
                 if histograms is None:
                     continue
                 for share in SHARES:
@@ -76,12 +84,7 @@ def edges_of(study: Study) -> dict[tuple[str, str, str, float], float]:
     return found
 
 
-def _label(trial: Trial) -> str:
-    trainer = trial.config.get("trainer")
-    minibatch = trainer.get("minibatch") if isinstance(trainer, dict) else None
-    return f"{trial.label}, minibatch {option_label(minibatch)}"
-
-
 if __name__ == "__main__":
-    for (cell, level, side, share), eps in edges_of(load_study(Path(sys.argv[1]))).items():
+    chosen = (int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else UPDATES
+    for (cell, level, side, share), eps in edges_of(load_study(Path(sys.argv[1])), chosen).items():
         sys.stdout.write(f"{cell}: {level}, {side} side, {share:.0%} outside: eps {eps:.4g}\n")

@@ -43,6 +43,9 @@ SPLIT = tuple(
 )
 SPLIT_QUANTITIES = ("tokens", "kl_old", "kl_ref")
 
+LEVELS = ("token", "row", "row_of_token")
+"""Of which log-ratios there are histograms: w of tokens, s of rows, and s again, once for every token."""
+
 
 @dataclass(frozen=True)
 class Ratios:
@@ -144,7 +147,7 @@ def split_sums(ratios: Ratios, kl_ref: Tensor | None, old_entropies: Tensor, ent
 
 
 def log_ratio_counts(ratios: Ratios) -> Tensor:
-    """(2, 2, bins + 1) long: counts of log-ratios of tokens and rows, by sign of A (positive, negative).
+    """(3, 2, bins + 1) long: log-ratios by level (`LEVELS`) and sign of A (positive, negative), counted.
 
     Bins of `LOG_RATIO_EDGES`, then the exact zeros.
     """
@@ -153,7 +156,11 @@ def log_ratio_counts(ratios: Ratios) -> Tensor:
     return torch.stack(
         [
             count(values, histogram, LOG_RATIO_EDGES, histograms=2, exact=EXACT)
-            for values, histogram in ((ratios.log_w, of_tokens), (ratios.log_s, sign))
+            for values, histogram in (
+                (ratios.log_w, of_tokens),
+                (ratios.log_s, sign),
+                (ratios.log_s[:, None], of_tokens),
+            )
         ]
     )
 
@@ -205,7 +212,7 @@ class StepDiagnostics:
         self._values: list[Tensor] = []
         self._split = torch.zeros(len(SPLIT) + 1, len(SPLIT_QUANTITIES), dtype=torch.float64)
         self._has_reference = False
-        self._counts = torch.zeros(2, 2, len(LOG_RATIO_EDGES), dtype=torch.long)
+        self._counts = torch.zeros(len(LEVELS), 2, len(LOG_RATIO_EDGES), dtype=torch.long)
         self._advantages = torch.zeros(len(ADVANTAGE_EDGES), dtype=torch.long)
         self._engine_gap: Tensor | None = None
 
@@ -268,12 +275,12 @@ class StepDiagnostics:
         return metrics
 
     def histograms(self) -> list[Histogram]:
-        """Log-ratios of tokens and rows by the sign of A, and advantages, over all updates of the step."""
+        """Log-ratios at every level by the sign of A, and advantages, over all updates of the step."""
         if not self._values:
             return []
         histograms = [
             Histogram(f"log_ratio_{level}/{sign}", LOG_RATIO_EDGES, tuple(counts[:-1]), counts[-1])
-            for level, of_level in zip(("token", "row"), self._counts.tolist(), strict=True)
+            for level, of_level in zip(LEVELS, self._counts.tolist(), strict=True)
             for sign, counts in zip(("positive", "negative"), of_level, strict=True)
         ]
         counts = tuple(self._advantages.tolist()[:-1])

@@ -17,7 +17,7 @@ def count(
 ) -> Tensor:
     """(histograms, bins + 1) long: how many values are in each bin and, last, how many are exactly 0.
 
-    histogram: long, broadcast to the values' shape: which histogram a value belongs to, -1 for none; edges:
+    histogram: long, broadcast with the values: which histogram a value belongs to, -1 for none; edges:
     one more than bins, the outer bins also hold what lies beyond; exact: values closer to 0 than this count
     as exact and are in no bin.
     """

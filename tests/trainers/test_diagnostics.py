@@ -23,6 +23,7 @@ from trainers.diagnostics import (
     repeated_ngrams,
     rollout_metrics,
 )
+from trainers.histograms import LOG_RATIO_EDGES
 from trainers.policy_gradient.bands import Band
 from trainers.policy_gradient.objective import Objective, Pass
 from trainers.rollout import Episodes, Rollout
@@ -236,8 +237,29 @@ def test_histograms_hold_every_row_and_token_once(
         "log_ratio_token/negative": int(batch.rows.tokens[~positive].sum()),
         "log_ratio_row/positive": int(positive.sum()),
         "log_ratio_row/negative": int((~positive).sum()),
+        "log_ratio_row_of_token/positive": int(batch.rows.tokens[positive].sum()),
+        "log_ratio_row_of_token/negative": int(batch.rows.tokens[~positive].sum()),
         "advantage/all": len(batch.rows),
     }
+
+
+def test_rows_are_counted_as_often_as_they_have_tokens(
+    make_batch: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    batch = make_batch(6)
+    diagnostics = started(make_config)
+    add(diagnostics, batch)
+    found = {histogram.name: histogram for histogram in diagnostics.histograms()}
+    log_s = [
+        sum((batch.log_probs[i, :length] - batch.rows.old_log_probs[i, :length]).tolist()) / length
+        for i, length in enumerate(batch.rows.tokens.tolist())
+    ]
+    for sign, of_sign in (("positive", batch.advantages > 0), ("negative", batch.advantages < 0)):
+        rows = of_sign.nonzero().flatten().tolist()
+        expected, _ = np.histogram(
+            [log_s[i] for i in rows], LOG_RATIO_EDGES, weights=[int(batch.rows.tokens[i]) for i in rows]
+        )
+        assert found[f"log_ratio_row_of_token/{sign}"].counts == tuple(expected.tolist())
 
 
 def test_the_eight_way_split_is_the_written_out_one(
