@@ -1,7 +1,7 @@
 """How wide a gate must be to hold back a given share of what moved: gates of two levels, made comparable.
 
-`python -m analysis.calibration STUDY [FIRST LAST]` reads the updates FIRST to LAST (33 to 80: after the
-warm-up, near the clone) of unclipped runs (`is_clipping: none`) and prints the `eps` of the `gated` option at
+`python -m analysis.calibration STUDY [FIRST LAST]` reads the updates FIRST to LAST (1 to 16) of unclipped
+runs (`is_clipping: none`), before what a gate does can matter, and prints the `eps` of the `gated` option at
 which a share q of the tokens of one sign of the advantage lies outside: below 1 - eps where A < 0, above
 1 + eps where A > 0. At level `sequence` a token lies outside when the ratio of its row does.
 """
@@ -19,7 +19,7 @@ from analysis.study import Histograms, Study, Trial, load_study
 SHARES = (0.01, 0.05, 0.20, 0.50)
 LEVELS = {"token": "log_ratio_token", "sequence": "log_ratio_row_of_token"}
 SIDES = {"low": "negative", "high": "positive"}
-UPDATES = (33, 80)
+UPDATES = (1, 16)
 
 
 def gate_edge(histograms: Histograms, share: float, side: str) -> float:
