@@ -48,7 +48,8 @@ SURROUNDINGS = ("env", "model", "cloning")
 class RunTable:
     """A row per trial that has records, indexed by its id.
 
-    table: columns `settings`, and env, cell, label, methods, block (environment, clone, seed), status, result
+    table: columns `settings`, and env, cell, label, methods, block (environment, clone, seed; and model,
+    clone's recipe or keys of the environment where these vary), status, result
     (whether it has one), collapsed, final, area, healthy, good (floats, NaN without a result), time (the step
     of its collapse, else the last one seen), event (whether it collapsed there), and per unit `area_<unit>`
     and `final_<unit>` at the largest budget all runs of the environment had, NaN where it was not counted.
@@ -83,6 +84,7 @@ def run_table(study: Study) -> RunTable:
     excluded = {trial.id: trial.status for trial in study.trials if trial.id not in kept}
     varying = _planned_labels(differing({trial.cell: trial.choices or trial.options for trial in seen}), seen)
     settings = _settings(varying, study)
+    around = _surroundings(varying, {trial.cell: trial.env for trial in seen})
     rows = []
     for trial in seen:
         verdict, result = trial.verdict, trial.has_result
@@ -95,7 +97,9 @@ def run_table(study: Study) -> RunTable:
                 "cell": trial.cell,
                 "label": trial.label,
                 "methods": trial.methods,
-                "block": trial.block,
+                "block": ", ".join(
+                    [trial.block, *(f"{name} {varying.at[trial.cell, name]}" for name in around)]
+                ),
                 "status": trial.status,
                 "result": result,
                 "collapsed": bad,
@@ -208,6 +212,13 @@ def _settings(varying: pd.DataFrame, study: Study) -> tuple[str, ...]:
             chosen.append(name)
             divisions.append(division)
     return tuple(chosen)
+
+
+def _surroundings(varying: pd.DataFrame, envs: Mapping[str, str]) -> list[str]:
+    """The surroundings in which cells of one environment differ. envs: the environment of a cell."""
+    names = [str(name) for name in varying.columns if str(name).split(".")[0] in SURROUNDINGS]
+    of_cell = [envs[str(cell)] for cell in varying.index]
+    return [name for name in names if varying[name].groupby(of_cell).nunique().max() > 1]
 
 
 def _recorded(trial: Trial) -> bool:

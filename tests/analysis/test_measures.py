@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.arms import difference
 from analysis.collapse import CollapseRule
 from analysis.measures import mean_success, run_table, success_by
 from analysis.study import load_study
@@ -96,3 +97,22 @@ def test_an_empty_study_has_an_empty_table(new_study: New, methods: tuple[Any, .
     runs = run_table(load_study(builder.plan()))
     assert runs.table.empty
     assert runs.settings == ()
+
+
+def test_runs_are_never_compared_across_models(new_study: New, methods: tuple[Any, ...]) -> None:
+    """A method that ran with one of two models has partners there alone."""
+    builder = new_study()
+    for hidden in (32, 64):
+        model = {"name": "tiny", "hidden": hidden}
+        for seed in range(2):
+            for method in methods[:2] if hidden == 64 else methods[:1]:
+                builder.trial(replace(method, label=f"{method.label} {hidden}"), seed, model=model)
+    runs = run_table(load_study(builder.plan()))
+    assert runs.settings == ("is_clipping",)
+    assert runs.table["block"].nunique() == 4
+    options = runs.order("is_clipping")
+    found = difference(runs, "is_clipping", {"a": options[:1], "b": options[1:]}, "final")
+    assert (found.blocks, found.runs) == (2, 4)
+    mine = runs.table[runs.table["label"].str.endswith("64")]
+    lead = mine.pivot_table(index="block", columns="is_clipping", values="final")
+    assert found.effect.estimate == pytest.approx((lead[options[1]] - lead[options[0]]).mean())
