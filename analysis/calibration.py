@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
+from scipy.optimize import brentq
 
 from analysis.study import Histograms, Study, Trial, load_study
 
@@ -23,28 +26,57 @@ UPDATES = (1, 16)
 
 
 def gate_edge(histograms: Histograms, share: float, side: str) -> float:
-    """The eps beyond which a share of the values lies, over all steps together.
+    """The eps beyond which a share of the values lies, over all steps together: what `outside` inverts.
 
     histograms: of log ratios; side: `low` (ratio below 1 - eps) or `high` (above 1 + eps). Values in the bin
-    of their own, which have not moved, count: they are never outside. Within a bin the logarithm of the share
-    is taken to be linear in the ratio's, as it is in an exponential tail. Raises ValueError where fewer than
-    that share moved to that side.
+    of their own, which have not moved, count: they are never outside. Raises ValueError where fewer than that
+    share moved to that side.
     """
-    counts, edges = histograms.counts.sum(0), histograms.edges
-    total = float(counts.sum() + histograms.exact.sum())
-    if side == "high":
-        counts, edges = counts[::-1], -edges[::-1]
-    reached = np.cumsum(counts)[: np.searchsorted(edges, 0.0)]
-    distance = -edges[1 : len(reached) + 1]
-    if not len(reached) or share * total > reached[-1]:
+    tail = _Tail.of(histograms, side)
+    if len(tail.distance) < 2 or share > tail.beyond[-1]:
         where = "below" if side == "low" else "above"
         raise ValueError(f"less than {share:.0%} of the values lie {where} a ratio of 1")
-    some = reached > 0
-    edge = float(np.interp(np.log(share * total), np.log(reached[some]), distance[some]))
+    edge = float(brentq(lambda distance: tail.share(distance) - share, 0.0, tail.distance[0]))
     return float(-np.expm1(-edge) if side == "low" else np.expm1(edge))
 
 
-def within(trials: Sequence[Trial], name: str, updates: tuple[int, int]) -> Histograms | None:
+def outside(histograms: Histograms, eps: float, side: str) -> float:
+    """The share of the values that lies beyond a gate, as `gate_edge` takes it."""
+    tail = _Tail.of(histograms, side)
+    if len(tail.distance) < 2 or (side == "low" and eps >= 1):
+        return 0.0
+    return tail.share(float(-np.log1p(-eps) if side == "low" else np.log1p(eps)))
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """What moved to one side: at falling distances of the logarithm from 0, which share lies beyond.
+
+    At the first distance no value lies beyond any more; half of one is taken to.
+    """
+
+    distance: np.ndarray
+    beyond: np.ndarray
+
+    @classmethod
+    def of(cls, histograms: Histograms, side: str) -> _Tail:
+        counts, edges = histograms.counts.sum(0), histograms.edges
+        total = max(float(counts.sum() + histograms.exact.sum()), 1.0)
+        if side == "high":
+            counts, edges = counts[::-1], -edges[::-1]
+        counts = counts[: np.searchsorted(edges, 0.0)]
+        empty = len(counts) if not counts.any() else int(np.argmax(counts > 0))
+        reached = np.cumsum(counts[empty:])
+        return cls(-edges[empty : len(counts) + 1], np.append(0.5, reached) / total)
+
+    def share(self, distance: float) -> float:
+        """The share beyond a distance: a monotone cubic of its logarithm between the bins' edges."""
+        if distance > self.distance[0]:
+            return 0.0
+        return float(np.exp(PchipInterpolator(-self.distance, np.log(self.beyond))(-distance)))
+
+
+def within(trials: Sequence[Trial], name: str, updates: tuple[int, int] = UPDATES) -> Histograms | None:
     """What several trials counted in steps all of whose updates lie within, a row each; None for nothing."""
     counts, exact, edges = [], [], None
     for trial in trials:

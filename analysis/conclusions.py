@@ -13,6 +13,7 @@ from analysis.arms import Contrast, arm_means, collapse_contrast, common_horizon
 from analysis.declared import judge_hypotheses
 from analysis.factorial import FactorialFit, fit_factorial
 from analysis.findings import judge_findings, stability_margins
+from analysis.gates import Gates, judge_gates
 from analysis.improvement import probability_of_improvement
 from analysis.measures import UNITS, RunTable, run_table
 from analysis.precursors import Separation, WarningOrder, separations, warning_order
@@ -93,6 +94,7 @@ class Conclusions:
     levels: tuple[Separation, ...]
     changes: tuple[Separation, ...]
     margins: pd.DataFrame
+    gates: Gates | None = None
 
     @property
     def blocks(self) -> int:
@@ -101,9 +103,10 @@ class Conclusions:
 
     def established(self) -> list[str]:
         """What holds beyond chance, in sentences of markdown; empty where nothing does."""
+        of_gates = self.gates.claims if self.gates else ()
         sentences = [
             f"{claim.text}: **{claim.verdict}**."
-            for claim in (*self.declared, *self.findings)
+            for claim in (*self.declared, *self.findings, *of_gates)
             if claim.verdict in ("supported", "contradicted")
         ]
         for pair in self.pairs:
@@ -158,6 +161,7 @@ def conclude(study: Study, progress: Callable[[str], None] | None = None) -> Con
         levels=tuple(separations(trials)),
         changes=tuple(separations(trials, change=True)),
         margins=stability_margins(runs),
+        gates=judge_gates(runs, trials) if len(runs.table) else None,
     )
 
 

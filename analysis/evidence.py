@@ -98,6 +98,62 @@ def findings(found: Conclusions) -> list[str]:
     return blocks
 
 
+def gates(found: Conclusions) -> list[str]:
+    """Whether a sequence's ratio or a tight band stabilises, and the runs that say so."""
+    if found.gates is None:
+        return []
+    arms = [
+        [
+            escape(arm.context),
+            code(arm.level),
+            arm.side,
+            "-" if arm.tightness is None else f"{arm.tightness:.1%}",
+            "-" if arm.gated is None else f"{arm.gated:.1%}",
+            f"{arm.kl:.3f}",
+            interval(arm.final, sign=False),
+            f"{arm.collapsed} of {arm.results}",
+        ]
+        for arm in found.gates.arms
+    ]
+    return [
+        f"**{found.gates.conclusion}**",
+        table(
+            ("comparison", "measure", "verdict", "effect", "blocks", "runs", "p, corrected", "why"),
+            [
+                [
+                    claim.text,
+                    claim.measure,
+                    f"**{claim.verdict}**",
+                    interval(claim.effect) if claim.effect else "-",
+                    str(claim.blocks or "-"),
+                    str(claim.runs or "-"),
+                    p_text(claim.p_holm),
+                    escape(claim.reason),
+                ]
+                for claim in found.gates.claims
+            ],
+            right=(4, 5),
+        ),
+        "Gates are compared where they are equally tight: in the first 16 updates of runs without a gate,"
+        " equal shares of the tokens of a sign of the advantage lie outside. What they then hold back is"
+        " their doing, and a check on the matching:",
+        table(
+            (
+                "where",
+                "gate",
+                "side",
+                "meant to hold back",
+                "held back, of all tokens",
+                "KL to old",
+                "final success",
+                "collapsed",
+            ),
+            arms,
+            right=(3, 4, 5),
+        ),
+    ]
+
+
 def _margins(found: Conclusions) -> list[str]:
     rates = [str(name) for name in found.margins.columns if name not in ("setting", "option", "margin")]
     rows = [

@@ -10,6 +10,7 @@ from pathlib import Path
 from analysis.conclusions import Conclusions
 from analysis.measures import RunTable
 from analysis.plot_effects import draw_cell_map, draw_interactions, draw_survival
+from analysis.plot_gates import draw_gates
 from analysis.plot_gradients import draw_gradient_weights
 from analysis.plot_histograms import draw_histograms
 from analysis.plot_outcomes import draw_outcomes
@@ -248,6 +249,10 @@ def draw_all(
             note = summary.draw(runs, path)
             if note is not None:
                 drawn.append(Drawn(summary.name, env, summary.title, path, summary.reading, note))
+    note = draw_gates(found.gates.arms, folder / "gates.png") if found.gates else None
+    if note is not None:
+        reading = "Lines that lie on one another: tightness decides. Lines that part: the level does."
+        drawn.append(Drawn("gates", "", "Gates of two levels", folder / "gates.png", reading, note))
     note = draw_roc(found.levels, folder / "roc.png")
     if note is not None:
         reading = "A curve in the upper left corner sees collapses coming; one on the diagonal sees nothing."

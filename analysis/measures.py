@@ -98,7 +98,7 @@ def run_table(study: Study) -> RunTable:
                 "label": trial.label,
                 "methods": trial.methods,
                 "block": ", ".join(
-                    [trial.block, *(f"{name} {varying.at[trial.cell, name]}" for name in around)]
+                    [trial.block, *(f"{name} {varying.at[trial.cell, name]!s}" for name in around)]
                 ),
                 "status": trial.status,
                 "result": result,

@@ -119,6 +119,7 @@ def render(
         ],
         ["## How stable training was", *_show(drawn, *STABILITY)],
         ["## Tuning", *tuning_section(study, tuning_note)],
+        ["## Tight band or sequence level", *evidence.gates(found), *_show(drawn, "gates")],
         ["## The findings of the paper", *evidence.findings(found)],
         ["## What ran", *what_ran(study)],
         ["## Trials that do not count", *sections.not_counted(study, cells)],

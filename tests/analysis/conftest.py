@@ -114,7 +114,7 @@ def histogram_rows(method: Method, step: int) -> list[dict[str, Any]]:
     edges = [*(-edge for edge in reversed(side)), 0.0, *side]
     width = (0.06 + 0.01 * step) if method.falls else 0.07
     rows = []
-    for quantity in ("log_ratio_token", "log_ratio_row"):
+    for quantity in ("log_ratio_token", "log_ratio_row", "log_ratio_row_of_token"):
         for sign, shift in (("positive", 0.4), ("negative", -0.6)):
             below = [(1 + math.erf((edge / width - shift) / math.sqrt(2))) / 2 for edge in edges]
             counts = [int(4000 * (high - low)) for low, high in itertools.pairwise(below)]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.calibration import gate_edge, within
+from analysis.calibration import gate_edge, outside, within
 from analysis.study import Histograms, Trial
 from trainers.histograms import LOG_RATIO_EDGES
 
@@ -36,6 +36,21 @@ def test_the_wide_bins_of_a_trial_cost_little(share: float, scale: float) -> Non
     low, high = (gate_edge(drawn(values, np.array(LOG_RATIO_EDGES)), share, side) for side in ("low", "high"))
     assert (np.exp(values) < 1 - low).mean() == pytest.approx(share, rel=0.1)
     assert (np.exp(values) > 1 + high).mean() == pytest.approx(share, rel=0.1)
+
+
+@pytest.mark.parametrize("share", [0.002, 0.01, 0.05, 0.2, 0.45])
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_what_lies_outside_a_gate_is_what_it_was_made_for(share: float, side: str) -> None:
+    histograms = drawn(np.random.default_rng(3).laplace(0, 0.05, 100_000), np.array(LOG_RATIO_EDGES), 5000)
+    assert outside(histograms, gate_edge(histograms, share, side), side) == pytest.approx(share, rel=1e-6)
+
+
+def test_nothing_lies_outside_a_gate_beyond_all_values() -> None:
+    histograms = drawn(np.random.default_rng(4).normal(0, 0.01, 1000), FINE)
+    assert outside(histograms, 0.5, "low") == outside(histograms, 0.5, "high") == 0
+    assert outside(histograms, 2.0, "low") == 0
+    still = Histograms(np.array([1]), FINE, np.zeros((1, 2000)), np.array([10.0]))
+    assert outside(still, 0.001, "low") == 0
 
 
 def test_tokens_that_have_not_moved_count_but_are_never_outside() -> None:

@@ -1,0 +1,82 @@
+"""The figure of gates: success and collapse against tightness, a line per level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from analysis.calibration import SHARES
+from analysis.gates import Arm
+from analysis.plot_style import MUTED, PALETTE, figure_style, new_figure, save, shorten
+
+MOST_CONTEXTS = 4
+MOST_LEVELS = 4
+
+
+def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
+    """A column per context; None where no gate's tightness is known."""
+    gated = [arm for arm in arms if arm.tightness and arm.side == "both" and arm.results]
+    contexts = list(dict.fromkeys(arm.context for arm in gated))[:MOST_CONTEXTS]
+    if not contexts:
+        return None
+    levels = list(dict.fromkeys(arm.level for arm in gated))[:MOST_LEVELS]
+    bare = [arm for arm in arms if arm.side == "-" and arm.context in contexts and arm.results]
+    names = list(dict.fromkeys(arm.level for arm in bare))[: len(PALETTE) - len(levels)]
+    colours = dict(zip([*levels, *names], PALETTE, strict=False))
+    legend = [
+        Line2D([], [], color=colours[name], marker="o", lw=1.8, label=f"gate: {name}") for name in levels
+    ] + [Line2D([], [], color=colours[name], lw=1.2, linestyle="--", label=name) for name in names]
+    with figure_style():
+        figure = new_figure(
+            4.6,
+            "Tight band or sequence level?",
+            "Final success (mean over blocks; bars: 95% interval, with fewer than five blocks the range) and"
+            " the share of runs that collapsed, by how tight a gate was made. Dashed: clipping without a gate"
+            " of this kind.",
+            legend,
+        )
+        grid = figure.subplots(2, len(contexts), sharex=True, sharey="row", squeeze=False)
+        for column, context in enumerate(contexts):
+            here = [arm for arm in gated if arm.context == context]
+            for position, level in enumerate(levels):
+                mine = sorted((arm for arm in here if arm.level == level), key=lambda arm: arm.tightness or 0)
+                _line(
+                    list(grid[:, column]), mine, colours[level], 1 + 0.05 * (position - (len(levels) - 1) / 2)
+                )
+            for arm in (arm for arm in bare if arm.context == context and arm.level in colours):
+                for axes, height in zip(
+                    grid[:, column], (arm.final.estimate, arm.collapsed / arm.results), strict=True
+                ):
+                    axes.axhline(height, color=colours[arm.level], lw=1.2, linestyle="--")
+            grid[0, column].set_title(shorten(context, 44) or "all runs", fontsize=8.5)
+            grid[1, column].set_xlabel("meant to hold back")
+        for axes in grid.flat:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(FixedLocator(list(SHARES)))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
+        grid[0, 0].set_ylabel("final success")
+        grid[1, 0].set_ylabel("share collapsed")
+        grid[1, 0].set_ylim(-0.03, 1.03)
+        save(figure, path)
+    left = len({arm.context for arm in gated}) - len(contexts)
+    return f"{left} more contexts are in the table." if left else ""
+
+
+def _line(axes: Sequence[Axes], arms: Sequence[Arm], colour: str, shift: float) -> None:
+    x = np.array([(arm.tightness or np.nan) * shift for arm in arms])
+    y = np.array([arm.final.estimate for arm in arms])
+    reach = np.array([[arm.final.estimate - arm.final.low for arm in arms],
+                      [arm.final.high - arm.final.estimate for arm in arms]])  # fmt: skip
+    axes[0].errorbar(
+        x, y, np.nan_to_num(np.abs(reach)), color=colour, lw=1.8, marker="o", ms=4.5, elinewidth=1
+    )
+    share = [arm.collapsed / arm.results for arm in arms]
+    axes[1].plot(x, share, color=colour, lw=1.8, marker="o", ms=4.5)
+    for one in axes:
+        one.tick_params(labelcolor=MUTED)
