@@ -30,6 +30,7 @@ def what_ran(study: Study) -> list[str]:
         ["machine", _machines(ran)],
         ["time", _hours(ran)],
         ["started again", _retries(ran)],
+        ["taken over", _taken_over(ran)],
     ]
     blocks = [table(("", ""), [[name, value] for name, value in rows if value])]
     commits = {_commit(origin) for trial in ran for origin in _origins(trial)}
@@ -46,6 +47,11 @@ def _retries(trials: Sequence[Trial]) -> str:
         return ""
     times = "once each" if max(counts) == 1 else f"{sum(counts)} times in all"
     return f"{len(counts)} trials, {times}, after failures of the machine or for lack of memory"
+
+
+def _taken_over(trials: Sequence[Trial]) -> str:
+    """Trials that another study trained; provenance keeps their code and machine."""
+    return _counted(f"from {name}" for trial in trials if (name := trial.provenance.get("taken_from")))
 
 
 def _shrunk(trials: Sequence[Trial]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from arena.growth import live_growth
@@ -22,6 +23,7 @@ from arena.plan import PlannedTrial, State, Study
 from arena.processes import sweep, sweep_orphans
 from arena.provenance import provenance
 from arena.ray_session import CannotRunError
+from arena.reuse import take_over
 from arena.spending import spent, used_up
 from arena.study_files import DRIVER_LOCK, RAY_LOG, REPORT, EventLog, make_study_folder, write_plan
 from arena.terminal import Terminal, output_into
@@ -48,13 +50,15 @@ def run_study(
     available_only: bool = False,
     only: Collection[str] | None = None,
     address: str | None = None,
+    reuse: Sequence[Path] = (),
 ) -> int:
     """Run what a study lacks, write its report, and return the exit code.
 
     Trials that have a result are left alone; interrupted ones go on; failed ones run again with
     `retry_failed`. available_only: leave out what cannot run here, where otherwise nothing is run. only: the
     ids of the trials this is about, None for all; the exit code is theirs. address: of a Ray cluster; without
-    one Ray is started on this machine. Writes for people to standard output.
+    one Ray is started on this machine. reuse: folders of studies whose results of the same trials are taken
+    over first. Writes for people to standard output.
 
     Raises LockedError when the study is being run already, and OSError when its folder cannot be written.
     """
@@ -70,6 +74,9 @@ def run_study(
         since = datetime.now().astimezone().isoformat(" ", "seconds")
         timer.sign({"pid": os.getpid(), "host": socket.gethostname(), "since": since})
         terminal = stack.enter_context(output_into(study.folder / RAY_LOG))
+        for source in reuse:
+            if taken := take_over(study, chosen, source):
+                EventLog(study.folder).write("taken over", study=source.name, trials=taken)
         run = _Run(study, chosen, terminal, timer, retry_failed=retry_failed, grows=only is None)
         return run.to_the_end(address)
 

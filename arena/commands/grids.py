@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 @click.option("--available", is_flag=True, help="Skip environments that cannot run on this machine.")
 @click.option("--only", multiple=True, metavar="KEY=VALUE", help="Run only these, e.g. is_clipping=cispo.")
 @click.option("--limit", type=click.IntRange(1), help="Run at most this many trials.")
+@click.option(
+    "--reuse", multiple=True, metavar="STUDY", help="Take over results of the same trials from this study."
+)
 @click.option("--address", help="A running Ray cluster; without it Ray is started on this machine.")
 @studies_option
 @format_option
@@ -46,6 +49,7 @@ def run(
     available: bool,
     only: tuple[str, ...],
     limit: int | None,
+    reuse: tuple[str, ...],
     address: str | None,
     studies: Path,
     output: str,
@@ -63,6 +67,7 @@ def run(
     show_plan(study, stderr=output == "json")
     if chosen:
         click.echo(f"of these {len(chosen['only']):,} are chosen", err=True)
+    sources = _sources(study, chosen.get("only"), reuse)
     reasons = _refusals(study, chosen.get("only"), available=available)
     for reason in reasons:
         click.echo(f"refused: {reason}", err=True)
@@ -78,7 +83,12 @@ def run(
 
     with stdout_to_stderr() if output == "json" else contextlib.nullcontext():
         code = run_study(
-            study, retry_failed=retry == "failed", available_only=available, address=address, **chosen
+            study,
+            retry_failed=retry == "failed",
+            available_only=available,
+            address=address,
+            reuse=sources,
+            **chosen,
         )
     if output == "json":
         print_json(plan_grid(grid, assignments, studies).document() | {"exit": code})
@@ -107,6 +117,25 @@ def schema() -> int:
 
     print_json(grid_schema(Catalogue()))
     return DONE
+
+
+def _sources(study: Study, only: Collection[str] | None, reuse: Sequence[str]) -> list[Path]:
+    """The folders of the studies whose results are taken over; says what these and others have.
+
+    Raises NoSuchTrialError for a study that is not there.
+    """
+    from arena.ledger import find_study
+    from arena.reuse import elsewhere
+
+    folders = [find_study(study.studies, name) for name in reuse]
+    for name, trials in elsewhere(study, only).items():
+        if name in reuse:
+            click.echo(f"{len(trials):,} are taken over from {name}", err=True)
+        else:
+            click.echo(
+                f"{name} has results of {len(trials):,} of them: `--reuse {name}` takes these over", err=True
+            )
+    return folders
 
 
 def _refusals(study: Study, only: Collection[str] | None, *, available: bool) -> list[str]:
