@@ -22,14 +22,15 @@ def point_label(
     parameters: Mapping[str, Parameters],
     *,
     defaults: Mapping[str, Parameters],
-    methods: Mapping[str, tuple[Mapping[str, str], Mapping[str, Parameters]]],
+    methods: Mapping[str, tuple[Mapping[str, str], Mapping[str, Parameters] | None]],
     baseline: Mapping[str, str],
     extra: Mapping[Key, Any],
 ) -> tuple[str, tuple[str, ...]]:
     """The label of a point, and the named methods it is.
 
     options, parameters: per axis its option and all its parameters; defaults: those parameters unless a grid
-    says otherwise; methods: the same two per named method, those to prefer first; baseline: the options that
+    says otherwise; methods: the same two per named method, those to prefer first, without parameters where
+    what surrounds the point makes the method impossible; baseline: the options that
     a grid need not name; extra: configuration keys beyond the axes in which a method was changed.
 
     A point with the options of a method is that method, `CISPO(hi=4)` where parameters differ (the one that
@@ -39,7 +40,7 @@ def point_label(
     same = [
         (_all_differences(parameters, theirs), name)
         for name, (names, theirs) in methods.items()
-        if names == options
+        if names == options and theirs is not None
     ]
     if same:
         fewest = min(len(differs) for differs, _ in same)
@@ -62,9 +63,12 @@ def option_label(name: str, differs: Mapping[Key, Any]) -> str:
 
 
 def differences(ours: Any, theirs: Any) -> dict[Key, Any]:
-    """The leaves of `ours` that are not the same in `theirs`; what only `theirs` has is None."""
+    """The leaves of `ours` that are not the same in `theirs`; what only `theirs` has is None.
+
+    What is off (None) is no difference from what does not say so.
+    """
     mine, other = _leaves(ours), _leaves(theirs)
-    changed = {key: value for key, value in mine.items() if key not in other or other[key] != value}
+    changed = {key: value for key, value in mine.items() if other.get(key) != value}
     gone = {key: None for key in other if not any(_overlap(key, kept) for kept in mine)}
     return changed | gone
 

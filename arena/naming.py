@@ -61,7 +61,14 @@ class Namer:
             self._tables[axes_around] = self._table(around)
         options = {axis: entry.option.name for axis, entry in point.choices.items()}
         parameters = {axis: option_parameters(whole[axis]) for axis in AXES}
-        defaults = {axis: option_defaults(around.base, entry.option) for axis, entry in point.choices.items()}
+        # What surrounds a point is told beside its label, so it is no difference here.
+        defaults = {
+            axis: merge(
+                option_defaults(around.base, entry.option),
+                [(setting.key[1:], setting.value) for setting in around.high.get(axis, ())],
+            )
+            for axis, entry in point.choices.items()
+        }
         label, methods = point_label(
             options,
             parameters,
@@ -89,12 +96,12 @@ class Namer:
                 for axis, entry in choices.items()
             }
             right = {axis: option_parameters(section) for axis, section in axes.items() if section}
-            if len(right) == len(axes):
-                table[name] = ({axis: entry.option.name for axis, entry in choices.items()}, right)
+            options = {axis: entry.option.name for axis, entry in choices.items()}
+            table[name] = (options, right if len(right) == len(axes) else None)
         return table
 
 
-_Resolved = tuple[dict[str, str], dict[str, dict[str, Any]]]
+_Resolved = tuple[dict[str, str], dict[str, dict[str, Any]] | None]
 
 
 def _is_set(key: Key, settings: Iterable[Key]) -> bool:

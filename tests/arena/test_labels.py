@@ -52,6 +52,28 @@ def test_one_change_from_the_default_point_is_named_by_it(tmp_path: Path) -> Non
     assert labels(tmp_path, axes=axes) == [("GRPO + top_variance(keep_fraction=0.5)", ())]
 
 
+def test_what_is_swept_is_told_once(tmp_path: Path) -> None:
+    gates = {
+        "narrow": {"is_clipping": {"weight": "token", "low": {"level": "token", "eps": 0.1}}},
+        "random": {"is_clipping": {"weight": "token", "low": {"level": "token", "share": 0.1}}},
+    }
+    sweep = {
+        "gate": {"values": gates, "when": {"is_clipping": "gated"}},
+        "is_clipping.hi": {"values": [1, 4], "when": {"is_clipping": "cispo", "advantage": "lite"}},
+    }
+    axes = {"is_clipping": ["gated", "cispo"], "advantage": ["grpo", "lite"]}
+    found = [label for label, _ in labels(tmp_path, axes=axes, sweep=sweep)]
+    assert found == [
+        "GRPO + gated, gate=narrow",
+        "GRPO + gated, gate=random",
+        "gated / lite / none / token_mean, gate=narrow",
+        "gated / lite / none / token_mean, gate=random",
+        "CISPO",
+        "cispo / lite / none / token_mean, hi=1",
+        "cispo / lite / none / token_mean, hi=4",
+    ]
+
+
 def test_other_points_are_named_by_their_options(tmp_path: Path) -> None:
     axes = {
         "is_clipping": [{"cispo": {"hi": 4}}],
