@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from trainers.config import LoRAConfig, ModelConfig, PromptConfig
 from trainers.native.kernels import token_log_probs
 from trainers.native.sampling import room, sample
-from trainers.native.text_codec import TextCodec, ends_of
+from trainers.native.text_codec import TextCodec
 from trainers.policy import Generated, Sampling, choose_device, distinct_prompts, pad, unpack
 from trainers.rows import Rows
 
@@ -39,19 +39,21 @@ class LanguageModelError(ValueError):
 class LanguageModel:
     """A transformers model with its tokenizer.
 
-    model: a `PreTrainedModel`, or peft's `PeftModel` around one; chat: whether prompts go through the
-    tokenizer's chat template.
+    model: a `PreTrainedModel`, or peft's `PeftModel` around one; prompt: its style decides whether prompts
+    go through the tokenizer's chat template (`TextCodec.of`).
     """
 
-    def __init__(self, model: Any, tokenizer: Any, *, chat: bool, dtype: torch.dtype = torch.float32) -> None:
-        self.model, self.tokenizer, self.chat, self.dtype = model.eval(), tokenizer, chat, dtype
+    def __init__(
+        self, model: Any, tokenizer: Any, prompt: PromptConfig, *, dtype: torch.dtype = torch.float32
+    ) -> None:
+        self.model, self.tokenizer, self.dtype = model.eval(), tokenizer, dtype
         base = model.get_base_model() if hasattr(model, "peft_config") else model
         self.head: nn.Module = base.get_output_embeddings()
         settings = base.config.get_text_config(decoder=True)
         self.positions: int | None = getattr(settings, "max_position_embeddings", None)
         self._arguments = frozenset(inspect.signature(base.forward).parameters)
         self._base = base
-        self.codec = TextCodec(tokenizer, chat, ends_of(tokenizer, base.generation_config))
+        self.codec = TextCodec.of(tokenizer, base.generation_config, prompt)
         self.ends = self.codec.ends
         if not self.ends:
             raise LanguageModelError("the model has no end-of-sequence token, so no response would end")
@@ -63,8 +65,7 @@ class LanguageModel:
     ) -> LanguageModel:
         """The model in a folder or of a name, with fresh adapters if the configuration asks for some.
 
-        source: also a GGUF file, or `package:file` for a file that an installed package carries. Prompts in
-        another style than `compact` go through the chat template if the tokenizer has one. seed: of the
+        source: also a GGUF file, or `package:file` for a file that an installed package carries. seed: of the
         adapters, which change nothing before they are trained. Raises LanguageModelError when it cannot be
         loaded.
         """
@@ -80,8 +81,7 @@ class LanguageModel:
             raise LanguageModelError(f"model.path: {source} does not load: {error}") from error
         if config.lora is not None:
             model = _with_adapters(model, config.lora, seed)
-        chat = prompt.style != "compact" and getattr(tokenizer, "chat_template", None) is not None
-        return cls(model.to(choose_device(config)), tokenizer, chat=chat, dtype=getattr(torch, config.dtype))
+        return cls(model.to(choose_device(config)), tokenizer, prompt, dtype=getattr(torch, config.dtype))
 
     @property
     def module(self) -> nn.Module:
@@ -129,7 +129,7 @@ class LanguageModel:
 
     def encode_next(self, text: str, response: Sequence[int]) -> list[int]:
         """Token ids of what follows a response: by the chat template a user's message, else plain text."""
-        if self.chat:
+        if self.codec.chat:
             turn = [("user", "-"), ("assistant", RESPONSE), ("user", text)]
             messages = [{"role": role, "content": content} for role, content in turn]
             whole = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)

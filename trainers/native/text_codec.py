@@ -25,7 +25,7 @@ class TextCodec:
     def of(cls, tokenizer: Any, generation_config: Any, prompt: PromptConfig) -> TextCodec:
         """A model's codec. All styles but `compact` use the chat template of a tokenizer that has one."""
         chat = prompt.style != "compact" and getattr(tokenizer, "chat_template", None) is not None
-        return cls(tokenizer, chat, ends_of(tokenizer, generation_config))
+        return cls(tokenizer, chat, _ends(tokenizer, generation_config))
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a prompt: a user's message where there is a chat template, else plain text."""
@@ -45,7 +45,7 @@ class TextCodec:
         return self.tokenizer.decode(kept, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
 
 
-def ends_of(tokenizer: Any, generation_config: Any) -> tuple[int, ...]:
+def _ends(tokenizer: Any, generation_config: Any) -> tuple[int, ...]:
     """The tokens that end a response, by tokenizer and model; none when neither knows one."""
     ends = getattr(generation_config, "eos_token_id", None)
     listed = ends if isinstance(ends, list) else [ends]
