@@ -58,12 +58,12 @@ def trial_seconds(config: TrialConfig, cost: Cost) -> float:
     )
 
 
-def measured_costs(studies: Path, study: Path, kinds: Iterable[Kind], guess: Cost) -> dict[Kind, Cost]:
+def measured_costs(studies: Path, study: Path, guesses: Mapping[Kind, Cost]) -> dict[Kind, Cost]:
     """The costs of those kinds of which finished trials are found: in this study first, then the newest.
 
-    What trials do not tell (the time a session and a clone take) is taken from `guess`.
+    What trials do not tell (the time a session and a clone take) is taken from the kind's guess.
     """
-    wanted = dict.fromkeys(kinds, 0)
+    wanted = dict.fromkeys(guesses, 0)
     totals = {kind: _Totals() for kind in wanted}
     for folder in _finished(studies, study):
         if not wanted or all(count >= MOST_READ for count in wanted.values()):
@@ -76,12 +76,12 @@ def measured_costs(studies: Path, study: Path, kinds: Iterable[Kind], guess: Cos
                 wanted[kind] += 1
         except (CorruptRecordError, OSError, KeyError, TypeError):
             continue  # an estimate does without the trials it cannot read
-    return {kind: total.cost(guess) for kind, total in totals.items() if total.rows}
+    return {kind: total.cost(guesses[kind]) for kind, total in totals.items() if total.rows}
 
 
-def clones_to_make(studies: Path, clones: Iterable[str]) -> int:
-    """How many of the clones are not there yet."""
-    return sum(not is_ready(clone_folder(studies, clone)) for clone in set(clones))
+def clones_to_make(studies: Path, clones: Iterable[str]) -> set[str]:
+    """Those of the clones that are not there yet."""
+    return {clone for clone in set(clones) if not is_ready(clone_folder(studies, clone))}
 
 
 def _finished(studies: Path, study: Path) -> Iterable[Path]:

@@ -42,20 +42,23 @@ def estimate_of(study: Study, cells: Sequence[Cell]) -> Estimate:
     pace = _Pace(study, cells)
     seconds = {trial.id: pace.seconds(trial) for trial in left}
     at_once = min(_at_once(resources) for resources in {trial.resources for trial in examples})
-    clones = clones_to_make(study.studies, (trial.clone for trial in examples))
-    first = pace.first
+    missing = clones_to_make(study.studies, (trial.clone for trial in examples))
+    clones = {trial.clone: pace.clone(trial) for trial in examples if trial.clone in missing}
     work_later = sum(pace.seconds(one.cell) * one.count for one in later)
     work_tuning = sum(pace.seconds(one.cell) * one.candidates for one in later)
     work_tuning += sum(seconds[trial.id] for trial in left if trial.search)
-    work = sum(seconds.values()) + work_later + clones * first.clone
-    longest = max([*seconds.values(), *(pace.seconds(one.cell) for one in later)])
-    longest += first.clone if clones else 0
+    work = sum(seconds.values()) + work_later + sum(clones.values())
+    longest = max(
+        *(seconds[trial.id] + clones.get(trial.clone, 0.0) for trial in left),
+        *(pace.seconds(one.cell) + clones.get(one.cell.clone, 0.0) for one in later),
+        0.0,
+    )
     gpu_seconds = sum(seconds[trial.id] * trial.resources.gpus for trial in left)
     gpu_seconds += sum(pace.seconds(one.cell) * one.cell.resources.gpus * one.count for one in later)
     most_added, work_added = _most_added(study, pace, sum(one.count for one in later))
     return Estimate(
         trial_seconds=seconds,
-        seconds=first.session + max(longest, work / at_once),
+        seconds=pace.first.session + max(longest, work / at_once),
         gpu_hours=gpu_seconds / 3600,
         at_once=at_once,
         source=pace.source(examples),
@@ -89,14 +92,18 @@ class _Pace:
 
     def __init__(self, study: Study, cells: Sequence[Cell]) -> None:
         self._kinds = {cell.id: _kind(cell.config) for cell in cells}
-        self._guesses = {self._kinds[cell.id]: cell.base for cell in cells}
-        self.first = Cost(**next(iter(self._guesses.values())).cost)
-        self._measured = measured_costs(study.studies, study.folder, self._guesses, self.first)
+        bases = {self._kinds[cell.id]: cell.base for cell in cells}
+        self._guesses = {kind: Cost(**base.cost) for kind, base in bases.items()}
+        self.first = next(iter(self._guesses.values()))
+        self._measured = measured_costs(study.studies, study.folder, self._guesses)
         self._known: dict[str, tuple[Kind, float]] = {}
-        self._costs: dict[Kind, Cost] = {}
 
     def seconds(self, trial: PlannedTrial) -> float:
         return self._of(trial)[1]
+
+    def clone(self, trial: PlannedTrial) -> float:
+        """Seconds of the clone it starts from."""
+        return self._cost(self._of(trial)[0]).clone
 
     def source(self, trials: Sequence[PlannedTrial]) -> str:
         if not self._measured:
@@ -112,11 +119,7 @@ class _Pace:
         return self._known[trial.cell]
 
     def _cost(self, kind: Kind) -> Cost:
-        if kind not in self._costs:
-            base = self._guesses.get(kind)
-            guess = self.first if base is None else Cost(**base.cost)
-            self._costs[kind] = self._measured.get(kind, guess)
-        return self._costs[kind]
+        return self._measured.get(kind, self._guesses.get(kind, self.first))
 
 
 def _most_added(study: Study, pace: _Pace, later: int) -> tuple[int, float]:
@@ -138,8 +141,12 @@ def _most_added(study: Study, pace: _Pace, later: int) -> tuple[int, float]:
     count = sum(seeds for _, seeds in added.values())
     seconds = sum(pace.seconds(trial) * seeds for trial, seeds in added.values())
     # Cells whose first seeds share a clone share those of their other seeds.
-    own = {trial.clone: seeds for trial, seeds in added.values() if trial.config.cloning.clone_seed == "seed"}
-    seconds += pace.first.clone * sum(own.values())
+    own = {
+        trial.clone: pace.clone(trial) * seeds
+        for trial, seeds in added.values()
+        if trial.config.cloning.clone_seed == "seed"
+    }
+    seconds += sum(own.values())
     allowed = count
     if study.budget.trials is not None:
         allowed = max(0, min(count, study.budget.trials - len(study.trials) - later))

@@ -16,6 +16,7 @@ from arena.plan import Study
 from arena.planning import plan_study
 
 Plan = Callable[..., Study]
+CONF = Path(__file__).parents[2] / "arena" / "conf"
 SETTINGS = {
     "trainer": {"steps": 5, "groups": 3, "group_size": 4, "epochs": 2},
     "evaluation": {"every": 2, "episodes": 10},
@@ -109,6 +110,29 @@ def test_a_clone_is_paid_once_and_only_until_it_is_there(plan: Plan, monkeypatch
     folder.mkdir(parents=True)
     (folder / "clone.json").write_text("{}")
     assert plan(seeds=4).estimate.seconds == pytest.approx(20 + work)
+
+
+def test_each_clone_takes_what_the_files_of_its_environment_say(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arena.plan_estimate._at_once", lambda _: 1)
+    said = yaml.safe_load((CONF / "model" / "tiny" / "alfworld.yaml").read_text())["cost"]["clone"]
+    assert said != 100  # config.yaml's, which Sokoban's takes
+    for alone in (plan(envs=["alfworld"]), plan(envs=["sokoban"]), plan(envs=["sokoban", "alfworld"])):
+        clones = {"alfworld": said, "sokoban": 100}
+        expected = sum(alone.estimate.trial_seconds.values())
+        expected += sum(clones[env] for env in {trial.env for trial in alone.trials})
+        assert alone.estimate.seconds == pytest.approx(20 + expected)
+    measured = plan(envs=["sokoban", "alfworld"], seeds=2)
+    finish(
+        measured,
+        [trial.env for trial in measured.trials].index("alfworld"),
+        rollout=1,
+        update=1,
+        evaluation=1,
+    )
+    after = plan(envs=["sokoban", "alfworld"], seeds=2).estimate
+    assert after.seconds == pytest.approx(20 + 100 + said + sum(after.trial_seconds.values()))
 
 
 def test_what_is_done_costs_nothing(plan: Plan) -> None:
