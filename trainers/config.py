@@ -262,9 +262,10 @@ class VerlConfig(Section):
     platform: `cpu` lets verl run without any GPU, through patches of ours, for tests and demonstrations.
     nodes: over how many machines a trial runs, in a Ray cluster of its own. tensor_parallel: GPUs that share
     one model in the engine; gpu_memory: the engine's share of a GPU's memory. max_prompt_tokens: longer
-    prompts are cut on the left. attention: of the trainer's forward pass; flash_attention_2 (the package
-    flash-attn) computes no padding. agent_workers: processes that play episodes. offload: parameters and
-    optimiser wait in main memory while the engine generates. deterministic: verl's full determinism.
+    prompts are cut on the left (of transcripts, prompt.max_context_tokens decides). attention: of the
+    trainer's forward pass; flash_attention_2 (the package flash-attn) computes no padding. agent_workers:
+    processes that play episodes. offload: parameters and optimiser wait in main memory while the engine
+    generates. deterministic: verl's full determinism.
     overrides: any other key of verl's configuration, `{"trainer.balance_batch": false}`.
     """
 

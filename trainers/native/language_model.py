@@ -28,7 +28,6 @@ from trainers.native.text_codec import TextCodec
 from trainers.policy import Generated, Sampling, choose_device, distinct_prompts, pad, unpack
 from trainers.rows import Rows
 
-RESPONSE = "[the response]"  # stands for one in a chat template
 SHARE_BELOW = 0.8  # prompts are computed once when that leaves less than this share of the tokens to compute
 
 
@@ -128,16 +127,8 @@ class LanguageModel:
         return self.codec.encode_response(text)
 
     def encode_next(self, text: str, response: Sequence[int]) -> list[int]:
-        """Token ids of what follows a response: by the chat template a user's message, else plain text."""
-        if self.codec.chat:
-            turn = [("user", "-"), ("assistant", RESPONSE), ("user", text)]
-            messages = [{"role": role, "content": content} for role, content in turn]
-            whole = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            _, _, rest = whole.partition(RESPONSE)
-            tokens: list[int] = self.tokenizer.encode(rest, add_special_tokens=False)
-        else:
-            tokens = [self.ends[0], *self.tokenizer.encode(f"\n{text}\n", add_special_tokens=False)]
-        return tokens[1:] if tokens[0] in self.ends and response[-1] in self.ends else tokens
+        """See `TextCodec.encode_next`."""
+        return self.codec.encode_next(text, response)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """See `TextCodec.decode`."""

@@ -14,6 +14,7 @@ from trainers.native.kernels import token_log_probs
 from trainers.native.llama import Slots, TinyLlama
 from trainers.native.sampling import room, sample
 from trainers.native.tokenizer import WordTokenizer
+from trainers.native.word_codec import WordCodec
 from trainers.policy import Generated, Sampling, choose_device, distinct_prompts, pad, unpack
 from trainers.rows import Rows
 
@@ -77,7 +78,7 @@ class TinyPolicy:
     """A `TinyLlama` and its word-level tokenizer."""
 
     def __init__(self, model: TinyLlama, tokenizer: WordTokenizer) -> None:
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self.codec = model, tokenizer, WordCodec(tokenizer)
 
     @classmethod
     def create(cls, config: ModelConfig, tokenizer: WordTokenizer, generator: torch.Generator) -> TinyPolicy:
@@ -122,21 +123,20 @@ class TinyPolicy:
         self.model.load(folder)
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt, ending with the token that opens a response."""
-        return [*self.tokenizer.encode(prompt), self.tokenizer.response_id]
+        """See `WordCodec.encode`."""
+        return self.codec.encode(prompt)
 
     def encode_response(self, text: str) -> list[int]:
-        """Token ids of a response, its end included."""
-        return [*self.tokenizer.encode(text), self.tokenizer.end_id]
+        """See `WordCodec.encode_response`."""
+        return self.codec.encode_response(text)
 
     def encode_next(self, text: str, response: Sequence[int]) -> list[int]:
-        """Token ids of what follows a response in a transcript."""
-        end = [] if response[-1] == self.tokenizer.end_id else [self.tokenizer.end_id]
-        return [*end, *self.encode(text)]
+        """See `WordCodec.encode_next`."""
+        return self.codec.encode_next(text, response)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of a response."""
-        return self.tokenizer.decode(tokens)
+        """See `WordCodec.decode`."""
+        return self.codec.decode(tokens)
 
     @torch.inference_mode()
     def generate(

@@ -8,6 +8,8 @@ from typing import Any
 
 from trainers.config import PromptConfig
 
+RESPONSE = "[the response]"  # stands for one in a chat template
+
 
 @dataclass(frozen=True)
 class TextCodec:
@@ -38,6 +40,18 @@ class TextCodec:
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response and the token that ends it."""
         return [*self.tokenizer.encode(text, add_special_tokens=False), self.ends[0]]
+
+    def encode_next(self, text: str, response: Sequence[int]) -> list[int]:
+        """Token ids of what follows a response: by the chat template a user's message, else plain text."""
+        if self.chat:
+            turn = [("user", "-"), ("assistant", RESPONSE), ("user", text)]
+            messages = [{"role": role, "content": content} for role, content in turn]
+            whole = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            _, _, rest = whole.partition(RESPONSE)
+            tokens: list[int] = self.tokenizer.encode(rest, add_special_tokens=False)
+        else:
+            tokens = [self.ends[0], *self.tokenizer.encode(f"\n{text}\n", add_special_tokens=False)]
+        return tokens[1:] if tokens[0] in self.ends and response[-1] in self.ends else tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of a response; other special tokens than its end stay visible, and spoil its format."""

@@ -16,7 +16,7 @@ from trainers.rows import Rows
 
 
 class EpisodeError(RuntimeError):
-    """Episodes did not come back from verl's agent loops."""
+    """Episodes could not be played by verl's agent loops, or did not come back."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Stored:
     """A row as an agent loop stored it.
 
     key: verl's; episode: its number in the batch of episodes; prompt, response (T,) long; mask (T,) bool,
-    what the policy wrote; log_probs (T,) float of the engine; told: see `agent_loop`.
+    what the policy wrote; log_probs (T,) float of the engine; told: see `written`.
     """
 
     key: str
@@ -38,10 +38,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class Played:
-    """A rollout and the keys under which verl has its rows, in their order."""
+    """A rollout and the keys under which verl has its rows, in their order.
+
+    left_out: keys of what verl has of episodes whose environment failed.
+    """
 
     rollout: Rollout
     keys: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def episodes_of(keys: Sequence[str], groups: Mapping[str, int], group_size: int) -> list[int]:
@@ -53,14 +57,37 @@ def episodes_of(keys: Sequence[str], groups: Mapping[str, int], group_size: int)
     return numbers
 
 
-def as_rollout(stored: Sequence[Stored], *, episodes: int, group_size: int, kind: Kind) -> Played:
-    """Rows turn by turn, as the native trainer has them. Raises EpisodeError when an episode has no row."""
-    ordered = sorted(stored, key=lambda row: (row.told["turn"], row.episode))
-    missing = set(range(episodes)) - {row.episode for row in ordered}
+def failures_of(stored: Sequence[Stored], *, episodes: int) -> dict[int, str]:
+    """Of every episode whose environment failed why; raises EpisodeError for those that broke off otherwise.
+
+    A failure is the environment's own and costs an episode; an error is a mistake somewhere and costs the
+    trial, as under the native trainer.
+    """
+    missing = set(range(episodes)) - {row.episode for row in stored}
+    errors = {row.episode: str(row.told["error"]) for row in stored if "error" in row.told}
+    if errors:
+        first = errors[min(errors)]
+        raise EpisodeError(
+            f"{len(errors)} of {episodes} episodes could not be played; the first says: {first}"
+        )
     if missing:
         raise EpisodeError(
             f"{len(missing)} of {episodes} episodes failed; the agent loop's error is above in this log"
         )
+    return {row.episode: str(row.told["failure"]) for row in stored if "failure" in row.told}
+
+
+def as_rollout(stored: Sequence[Stored], *, episodes: int, group_size: int, kind: Kind) -> Played:
+    """Rows turn by turn, as the native trainer has them; episodes whose environment failed have none.
+
+    Raises EpisodeError when an episode has no row or could not be played, and ValueError when all of them
+    failed (`failures_of` says so before).
+    """
+    failures = failures_of(stored, episodes=episodes)
+    if len(failures) == episodes:
+        raise ValueError(f"the environments of all {episodes} episodes failed")
+    rows_of = [row for row in stored if row.episode not in failures]
+    ordered = sorted(rows_of, key=lambda row: (row.told["turn"], row.episode))
     prompts, prompt_lengths = pad([row.prompt.tolist() for row in ordered], 0)
     responses, _ = pad([row.response.tolist() for row in ordered], 0)
     mask = _padded([row.mask for row in ordered]).bool()
@@ -88,26 +115,44 @@ def as_rollout(stored: Sequence[Stored], *, episodes: int, group_size: int, kind
         ),
         success=torch.tensor([bool(row["success"]) for row in told]),
         anchor_texts=tuple(anchors),
+        void=_void(told, mask),
     )
+    failed = torch.tensor([episode in failures for episode in range(episodes)])
     return Played(
-        Rollout(rows, _episodes(rows, told, episodes), _transcripts(ordered, kind)),
+        Rollout(rows, _episodes(rows, told, failed), _transcripts(ordered, kind)),
         tuple(row.key for row in ordered),
+        tuple(row.key for row in stored if row.episode in failures),
     )
 
 
-def _episodes(rows: Rows, told: Sequence[Mapping[str, Any]], count: int) -> Episodes:
-    turns = torch.bincount(rows.trajectory, minlength=count)
+def _void(told: Sequence[Mapping[str, Any]], mask: Tensor) -> Tensor:
+    """(rows, tokens) bool: tokens of turns that did nothing."""
+    void = torch.zeros_like(mask)
+    for number, row in enumerate(told):
+        for start, stop in row["void_spans"]:
+            void[number, start:stop] = True
+    return void & mask
 
+
+def _episodes(rows: Rows, told: Sequence[Mapping[str, Any]], failed: Tensor) -> Episodes:
     def total(values: Tensor) -> Tensor:
-        return torch.zeros(count).index_add_(0, rows.trajectory, values.float())
+        return torch.zeros(len(failed)).index_add_(0, rows.trajectory, values.float())
 
+    def of(name: str) -> Tensor:
+        return total(torch.tensor([float(row[name]) for row in told]))
+
+    turns = of("turns")
+    some = turns.clamp(min=1)
     return Episodes(
         returns=total(rows.rewards),
-        turns=turns,
+        turns=turns.long(),
         success=total(rows.success) > 0,
-        valid_format=total(torch.tensor([bool(row["well_formed"]) for row in told])) / turns,
-        valid_action=total(torch.tensor([bool(row["admissible"]) for row in told])) / turns,
+        valid_format=of("well_formed") / some,
+        valid_action=of("admissible") / some,
         response_tokens=rows.tokens,
+        void=of("void") / some,
+        failed=failed,
+        context_full=of("context_full") > 0,
     )
 
 
@@ -121,7 +166,7 @@ def _transcripts(ordered: Sequence[Stored], kind: Kind) -> tuple[Transcript, ...
             kind,
             bool(rows[0].told["success"]),
             float(sum(row.told["reward"] for row in rows)),
-            tuple(row.told["transcript"] for row in rows),
+            tuple(turn for row in rows for turn in row.told["transcript"]),
         )
         for _, rows in sorted(turns.items())
     )

@@ -7,6 +7,7 @@ trainer, by the same functions; `Trainer.step` reads like its.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -25,21 +26,29 @@ from verl.utils import tensordict_utils
 from envs.text_env import Split
 from trainers.collection import Collected, collect, collected
 from trainers.config import BASELINE_EVALUATIONS
-from trainers.diagnostics import StepDiagnostics, evaluation_metrics, rollout_metrics
+from trainers.diagnostics import (
+    Ratios,
+    StepDiagnostics,
+    evaluation_metrics,
+    kl_old,
+    rollout_metrics,
+)
 from trainers.minibatches import Minibatch, minibatches
 from trainers.monitor import Diverged, Monitor
 from trainers.policy_gradient.objective import Objective, Pass
 from trainers.policy_gradient.options import bind
 from trainers.policy_gradient.parameters import FilteringSettings, settings
 from trainers.randomness import numpy_generator, torch_generator
-from trainers.rollout import Rollout
+from trainers.rollout import EnvironmentsFailedError, Rollout
 from trainers.rows import Rows, concatenate
-from trainers.verl.batches import Played, as_rollout, episodes_of
+from trainers.verl.batches import Played, Stored, as_rollout, episodes_of, failures_of
 from trainers.verl.carried import trial_of
 from trainers.verl.row_store import EVAL, TRAIN, RowStore
 from trainers.verl.translation import LOG_PROB_ROWS
 from trainers.verl.updates import Update, engine_weights, prepare_update
 from trainers.verl.worker import PolicyWorker
+
+_LOG = logging.getLogger(__name__)
 
 POLL = 0.02  # seconds between looks at which episodes are over; verl's own is 2
 
@@ -115,28 +124,30 @@ class Trainer(PPOTrainerSync):
         rolled = time.perf_counter()
         found, keys, engine = self.score(found, played)
         self.diagnostics.start(step)
-        diverged, gap = None, None
+        diverged, gap, stopped = None, None, False
         if found.rows is not None:
             assert engine is not None
-            reference = self.rows.reference(keys, found.rows)
-            rows = self.objective.charge_kl(found.rows, reference)
+            rows = self.objective.mark_void(found.rows)
+            reference = self.rows.reference(keys, rows)
+            rows = self.objective.charge_kl(rows, reference)
             advantages = self.objective.advantages(rows)
             gap = _gap(rows, engine)
             try:
-                self.update(step, keys, rows, reference, advantages, engine)
+                stopped = self.update(step, keys, rows, reference, advantages, engine)
             except Diverged as error:
                 diverged = error
         metrics = {
             **rollout_metrics(found, self.objective, self.trial.trainer.group_size),
             **self.diagnostics.metrics(),
             **({} if gap is None else {"train/engine_gap": gap}),
+            "train/stopped_at_kl": float(stopped),
             "train/learning_rate": self.learning_rate,
             "time/rollout": rolled - began,
             "time/update": time.perf_counter() - rolled,
             "time/step": time.perf_counter() - began,
             "time/cpu": time.process_time() - cpu,
         }
-        self.rows.clear([key for part in played for key in part.keys], TRAIN)
+        self.rows.clear([key for part in played for key in (*part.keys, *part.left_out)], TRAIN)
         self.monitor.report(
             step,
             "train",
@@ -156,7 +167,7 @@ class Trainer(PPOTrainerSync):
             seeds = states.integers(2**31, size=trainer.groups).tolist()
             keep = trainer.transcripts if attempt == 0 else 0
             name = f"train-{step}-{attempt}"
-            played.append(self._play(seeds, "train", name, group_size=trainer.group_size, transcripts=keep))
+            played.append(self.play(seeds, "train", name, group_size=trainer.group_size, transcripts=keep))
             return played[-1].rollout
 
         return collect(
@@ -172,19 +183,41 @@ class Trainer(PPOTrainerSync):
         """Play the first `episodes` states of the eval split and report."""
         began = time.perf_counter()
         keep = self.trial.trainer.transcripts
-        played = self._play(range(episodes), "eval", f"eval-{step}", group_size=1, transcripts=keep)
-        self.rows.clear(played.keys, EVAL)
+        played = self.play(range(episodes), "eval", f"eval-{step}", group_size=1, transcripts=keep)
+        self.rows.clear([*played.keys, *played.left_out], EVAL)
         metrics = {
             **evaluation_metrics(played.rollout.episodes),
             "time/evaluation": time.perf_counter() - began,
         }
         self.monitor.report(step, "eval", metrics, episodes=played.rollout.transcripts)
 
-    def _play(
+    def play(
         self, seeds: Sequence[int], split: Split, name: str, *, group_size: int, transcripts: int
     ) -> Played:
-        """Play `group_size` episodes of every seed through verl's agent loops, the first with transcripts."""
-        partition = TRAIN if split == "train" else EVAL
+        """Play `group_size` episodes of every seed through verl's agent loops, the first with transcripts.
+
+        When the environments of all of them failed they are played once more, as by the native trainer;
+        raises EnvironmentsFailedError when those failed too, EpisodeError when some could not be played.
+        """
+        episodes = len(seeds) * group_size
+        said = ""
+        for attempt in (name, f"{name}-again"):
+            stored = self._played(seeds, split, attempt, group_size=group_size, transcripts=transcripts)
+            failures = failures_of(stored, episodes=episodes)
+            if len(failures) < episodes:
+                return as_rollout(stored, episodes=episodes, group_size=group_size, kind=split)
+            self.rows.clear([row.key for row in stored], _partition(split))
+            said = failures[0]
+            _LOG.warning("the environments of all %d episodes failed: %s", episodes, said)
+        raise EnvironmentsFailedError(
+            f"the environments of all {episodes} episodes of a rollout failed, twice; the first says: {said}"
+        )
+
+    def _played(
+        self, seeds: Sequence[int], split: Split, name: str, *, group_size: int, transcripts: int
+    ) -> list[Stored]:
+        """What verl's agent loops made of the episodes."""
+        partition = _partition(split)
         names = [f"{name}-{number}" for number in range(len(seeds))]
         kept = [max(0, min(group_size, transcripts - number * group_size)) for number in range(len(seeds))]
         columns = {
@@ -211,8 +244,7 @@ class Trainer(PPOTrainerSync):
             global_steps=self.global_steps, partition_id=partition, batch_size=len(names)
         )
         groups = {group: number for number, group in enumerate(names)}
-        stored = self.rows.read(found.keys, partition, episodes_of(found.keys, groups, group_size))
-        return as_rollout(stored, episodes=len(seeds) * group_size, group_size=group_size, kind=split)
+        return self.rows.read(found.keys, partition, episodes_of(found.keys, groups, group_size))
 
     def score(
         self, found: Collected, played: Sequence[Played]
@@ -222,7 +254,7 @@ class Trainer(PPOTrainerSync):
         Also the keys of the rows that are used, and the engine's own log-probs of them, (rows, tokens).
         """
         engine = [part.rollout.rows for part in played]
-        if not self.trial.verl or not self.trial.verl.rollout_correction.bypass:
+        if not self._bypass:
             rollouts = [
                 replace(part.rollout, rows=self._scored(part.keys, part.rollout.rows)) for part in played
             ]
@@ -257,16 +289,21 @@ class Trainer(PPOTrainerSync):
         reference: Tensor,
         advantages: Tensor,
         engine: Tensor,
-    ) -> None:
-        """All mini-batch updates of a step. Raises Diverged when numbers stop being finite."""
+    ) -> bool:
+        """All mini-batch updates of a step; whether it was cut short by `stop_at_kl`.
+
+        Raises Diverged when numbers stop being finite.
+        """
         correction = self._correction(rows, engine)
         self.rows.leave(keys, rows, reference)
         log_probs, made = rows.old_log_probs, 0
         for epoch in range(self.trial.trainer.epochs):
             generator = torch_generator(self.trial.seed, "minibatches", step, epoch)
             for batch in minibatches(rows.trajectory, self.trial.trainer, generator):
-                if made and self.objective.needs_every_row:
+                if (made or self._bypass) and self._needs_log_probs:
                     log_probs = self._known(keys, rows, batch)
+                if self._moved_too_far(rows, advantages, log_probs, batch):
+                    return True
                 update = prepare_update(
                     self.objective,
                     rows,
@@ -278,6 +315,25 @@ class Trainer(PPOTrainerSync):
                 )
                 self._update_once(keys, rows, reference, advantages, update)
                 made += 1
+        return False
+
+    @property
+    def _bypass(self) -> bool:
+        return self.trial.verl is not None and self.trial.verl.rollout_correction.bypass
+
+    @property
+    def _needs_log_probs(self) -> bool:
+        """Whether what an update does hangs on the policy's log-probs before it."""
+        return self.objective.needs_every_row or self.trial.trainer.stop_at_kl is not None
+
+    def _moved_too_far(self, rows: Rows, advantages: Tensor, log_probs: Tensor, batch: Minibatch) -> bool:
+        """Whether a mini-batch's KL to the policy that wrote it is above `stop_at_kl`, before its update."""
+        most = self.trial.trainer.stop_at_kl
+        if most is None:
+            return False
+        index = batch.index
+        ratios = Ratios.of(rows.select(index), log_probs[index], advantages[index], batch.copies)
+        return float(kl_old(ratios)) > most
 
     def _update_once(
         self, keys: Sequence[str], rows: Rows, reference: Tensor, advantages: Tensor, update: Update
@@ -362,6 +418,10 @@ class _Loggers:
 
     def rewind(self, position: Any) -> None:
         """Loggers cannot be rewound."""
+
+
+def _partition(split: Split) -> str:
+    return TRAIN if split == "train" else EVAL
 
 
 def _gap(rows: Rows, engine: Tensor) -> float:

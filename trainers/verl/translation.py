@@ -64,17 +64,16 @@ def refusals(config: TrainingConfig) -> list[Refusal]:
     if config.verl is None:
         found.append(Refusal(("backend",), "the section `verl` is missing; choose `backend: verl`"))
         return found
-    if config.rows != "turn":
-        message = f"the verl back-end trains on rows of one turn, not on `{config.rows}`; use `rows: turn`"
-        found.append(Refusal(("rows",), message))
     gates = [config.is_clipping.parameters.get(side) for side in ("low", "high")]
-    others: dict[tuple[str, ...], bool] = {
-        ("trainer", "stop_at_kl"): config.trainer.stop_at_kl is not None,
-        ("trainer", "void_turns"): config.trainer.void_turns is not None,
-        ("is_clipping",): any(gate and Gate.model_validate(gate).share is not None for gate in gates),
-    }
-    message = "only the native back-end does this yet; take it out, or `backend: native`"
-    found += [Refusal(key, message) for key, is_set in others.items() if is_set]
+    if any(gate and Gate.model_validate(gate).share is not None for gate in gates):
+        message = "only the native back-end draws gates at random; take it out, or `backend: native`"
+        found.append(Refusal(("is_clipping",), message))
+    if config.rows == "transcript" and config.model.path and config.prompt.max_context_tokens is None:
+        message = (
+            "an engine is told beforehand how long a transcript may get: with `rows: transcript` set "
+            "`prompt.max_context_tokens`, prompt and responses together"
+        )
+        found.append(Refusal(("prompt", "max_context_tokens"), message))
     if config.verl.platform == "cpu" and config.model.device == "cuda":
         message = "platform cpu, but `model.device` is cuda; set `model.device: cpu` (profile laptop does)"
         found.append(Refusal(("verl", "platform"), message))
@@ -155,16 +154,28 @@ def _data(config: TrainingConfig, verl: VerlConfig) -> Overrides:
         "data.val_files": [],
         "data.train_batch_size": config.trainer.groups,
         "data.max_prompt_length": prompt_limit(config, verl),
-        "data.max_response_length": config.prompt.max_response_tokens,
+        "data.max_response_length": response_limit(config, verl),
         "data.dataloader_num_workers": 0,
     }
 
 
+def context_limit(config: TrainingConfig, verl: VerlConfig) -> int:
+    """How many tokens prompt and response may have together, in the engine and in a row."""
+    response, whole = config.prompt.max_response_tokens, config.prompt.max_context_tokens
+    positions = config.model.max_positions if config.model.path is None else None
+    limits = [positions] if config.rows == "turn" else [whole, positions]
+    known = [limit for limit in limits if limit is not None]
+    return min(known, default=verl.max_prompt_tokens + response)
+
+
 def prompt_limit(config: TrainingConfig, verl: VerlConfig) -> int:
-    """How many tokens a prompt may have: what the tiny policy's positions leave, or what is configured."""
-    if config.model.path is not None:
-        return verl.max_prompt_tokens
-    return config.model.max_positions - config.prompt.max_response_tokens
+    """How many tokens a row's prompt may have: what the context leaves beside one response."""
+    return context_limit(config, verl) - config.prompt.max_response_tokens
+
+
+def response_limit(config: TrainingConfig, verl: VerlConfig) -> int:
+    """How many tokens a row's response may have: a turn's, or a whole transcript's but for its first."""
+    return config.prompt.max_response_tokens if config.rows == "turn" else context_limit(config, verl) - 1
 
 
 def _model(config: TrainingConfig, verl: VerlConfig, around: Surroundings) -> Overrides:
@@ -257,7 +268,7 @@ def _algorithm(config: TrainingConfig, verl: VerlConfig) -> Overrides:
 
 def _rollout(config: TrainingConfig, verl: VerlConfig, around: Surroundings) -> Overrides:
     evaluation, rollout = config.evaluation, "actor_rollout_ref.rollout"
-    length = prompt_limit(config, verl) + config.prompt.max_response_tokens
+    length = context_limit(config, verl)
     keys: Overrides = {
         "name": verl.engine,
         "n": config.trainer.group_size,

@@ -20,11 +20,15 @@ def stored(episode: int, turn: int, *, tokens: int = 2, **told: Any) -> Stored:
         log_probs=-torch.arange(1.0, tokens + 1),
         told={
             "turn": turn,
+            "turns": 1,
             "reward": 0.5,
             "penalty": 0.1,
             "anchor": f"state {turn}",
-            "well_formed": turn == 0,
-            "admissible": True,
+            "well_formed": int(turn == 0),
+            "admissible": 1,
+            "void": 0,
+            "void_spans": [],
+            "context_full": False,
             "success": episode == 1,
             **told,
         },
@@ -58,7 +62,7 @@ def test_episodes_are_counted_over_their_rows() -> None:
 
 
 def test_transcripts_are_kept_where_turns_carry_one() -> None:
-    told = {"transcript": {"observation": "o", "action": "a"}}
+    told = {"transcript": [{"observation": "o", "action": "a"}]}
     rows = [stored(1, 1, **told), stored(0, 0), stored(1, 0, **told)]
     (transcript,) = as_rollout(rows, episodes=2, group_size=2, kind="eval").rollout.transcripts
     assert transcript.success

@@ -117,7 +117,10 @@ def test_an_unknown_key_of_verl_is_a_mistake_of_the_grid(plan: Plan) -> None:
     ("overrides", "told"),
     [
         ({"verl.overrides": {"actor_rollout_ref.rollout.n": 4}}, "set `trainer.group_size`"),
-        ({"rows": "transcript"}, "use `rows: turn`"),
+        (
+            {"rows": "transcript", "model": "language_model", "model.path": "x/4B", "cloning.stages": []},
+            "set `prompt.max_context_tokens`",
+        ),
         ({"verl.platform": "cuda", "verl.engine": "vllm"}, "verl needs a GPU"),
         ({"verl.engine": "sglang"}, "sglang needs a GPU"),
     ],
@@ -127,6 +130,45 @@ def test_what_verl_cannot_do_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(MistakesError, match=told):
         plan(methods=["GRPO"], overrides=CPU | overrides)
+
+
+def test_gates_drawn_at_random_are_refused(make_config: Callable[..., TrainingConfig]) -> None:
+    gate = {"level": "token", "share": 0.1}
+    clipping = {"gated": {"weight": "token", "low": gate, "high": None, "rule": "gate"}}
+    (refusal,) = refusals(make_config(is_clipping=clipping, verl={"platform": "cpu", "engine": "hf_cpu"}))
+    assert refusal.key == ("is_clipping",)
+    assert "at random" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("overrides", "lengths"),
+    [
+        # of the tiny policy: 512 positions, 32 tokens of them a response
+        ({}, (480, 32, 512)),
+        ({"rows": "transcript", "cloning.explore": 0}, (480, 511, 512)),
+        (
+            {"rows": "transcript", "cloning.explore": 0, "prompt.max_context_tokens": 100},
+            (68, 99, 100),
+        ),
+        ({"model": "language_model", "model.path": "x/4B"}, (2048, 512, 2560)),
+        (
+            {
+                "model": "language_model",
+                "model.path": "x/4B",
+                "rows": "transcript",
+                "prompt.max_context_tokens": 8000,
+                "cloning.stages": [],
+            },
+            (7488, 7999, 8000),
+        ),
+    ],
+)
+def test_prompts_and_responses_have_the_room_that_rows_need(
+    plan: Plan, overrides: dict[str, Any], lengths: tuple[int, int, int]
+) -> None:
+    keys = translate(plan(methods=["GRPO"], overrides=CPU | overrides).trials[0].config, NOWHERE)
+    told = ("data.max_prompt_length", "data.max_response_length", "actor_rollout_ref.rollout.max_model_len")
+    assert tuple(keys[name] for name in told) == lengths
 
 
 def test_the_native_back_end_does_not_pass_over_the_section_of_verl(plan: Plan) -> None:
