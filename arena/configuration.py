@@ -24,7 +24,7 @@ GROUPS = ("env", "model", "backend", "preset", "profile")
 GROUP_KEYS = ("model", "backend", "preset")
 """Those that a grid chooses a file of by giving the configuration key of that name."""
 
-NOT_SECTIONS = ("options", "resources", "cost")
+NOT_SECTIONS = ("options", "resources", "cost", "estimate")
 """What a base holds beside the sections of a TrialConfig."""
 
 
@@ -47,8 +47,8 @@ class Base:
     """What all trials of an environment, model, ... and profile have in common, before a grid's choices.
 
     origin: what to blame for the environment's own values. sections: those that are no axis, as plain data;
-    options: other defaults for options, {axis: {option: {parameter: value}}}; resources, cost: as in
-    `conf/config.yaml`.
+    options: other defaults for options, {axis: {option: {parameter: value}}}; resources, cost,
+    estimate: as in `conf/config.yaml`.
     """
 
     env: str
@@ -57,6 +57,7 @@ class Base:
     options: Mapping[str, Mapping[str, Mapping[str, Any]]]
     resources: Mapping[str, float]
     cost: Mapping[str, float]
+    estimate: Mapping[str, float]
 
 
 class Composer:
@@ -113,6 +114,7 @@ class Composer:
             options=values["options"],
             resources=values["resources"],
             cost=values["cost"],
+            estimate=values["estimate"],
         )
 
     def _check_names(self, sections: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]]) -> None:

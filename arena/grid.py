@@ -154,6 +154,25 @@ class BudgetSection(Strict):
     gpu_hours: Positive | None = None
 
 
+class EstimateSection(Strict):
+    """What GPUs do and what episodes of a language model are like, for the plan; never measured by it."""
+
+    gpu_memory_gb: Positive | None = None
+    """Of each GPU."""
+    gpu_tflops: Positive | None = None
+    """A GPU's peak at 16 bits, in 1e12 operations a second."""
+    utilisation: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The share of the peak that training reaches."""
+    generated_per_second: Positive | None = None
+    """Tokens that one GPU writes in a second, all sequences together."""
+    turns: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The share of env.max_turns that an episode takes."""
+    prompt_tokens: Positive | None = None
+    """Of a turn."""
+    response_tokens: Positive | None = None
+    """Of a turn."""
+
+
 class SeedsUntil(Strict):
     """When a cell has enough seeds."""
 
@@ -316,6 +335,8 @@ class Grid(Strict):
     """Whether a trial that ran out of memory goes on with half as many rows in memory at once."""
     budget: BudgetSection = BudgetSection()
     """The most it may cost."""
+    estimate: EstimateSection = EstimateSection()
+    """What is known of GPUs and episodes, for the plan's times and memory of language models."""
     collapse: dict[str, Any] = {}
     """When training counts as collapsed, and whether that stops the trial: {stop: true}."""
     hypotheses: list[str] = []

@@ -15,6 +15,7 @@ from arena.grid import (
     AdaptiveSeeds,
     BudgetSection,
     Choice,
+    EstimateSection,
     Grid,
     LimitsSection,
     ResourcesSection,
@@ -123,6 +124,7 @@ def _fields_at(path: Path_) -> Iterable[str]:
     sections: dict[Path_, type[BaseModel]] = {
         (): Grid,
         ("budget",): BudgetSection,
+        ("estimate",): EstimateSection,
         ("limits",): LimitsSection,
         ("resources",): ResourcesSection,
         ("seeds",): AdaptiveSeeds,
@@ -140,7 +142,7 @@ def _prune(value: dict[str, Any], loc: Path_) -> None:
     if first == "name":
         value["name"] = "grid"
     elif (
-        first in ("axes", "sweep", "resources", "budget", "limits")
+        first in ("axes", "sweep", "resources", "budget", "estimate", "limits")
         and len(loc) > 1
         and isinstance(value.get(first), dict)
     ):

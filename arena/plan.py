@@ -158,8 +158,9 @@ class Estimate:
     clones included; source: where the numbers come from, for people. later: trials that are planned and not
     known yet, because tuning decides what they are; tuning_seconds: the part of `seconds` that tuning takes.
     most_added: trials that results may add to the plan at most; added_seconds: how long those would take
-    beside what is planned. memory: what one trial takes of GPUs, in words, the
-    largest, empty when that is not known.
+    beside what is planned. memory: what one trial takes of GPUs, in words, the largest, empty when that is
+    not known; warnings: why trials will not fit their GPUs, and what else is to be seen to before they start.
+    unavailable: what trials that cannot run here would take of GPUs elsewhere, in words.
     """
 
     trial_seconds: Mapping[str, float]
@@ -172,6 +173,8 @@ class Estimate:
     most_added: int = 0
     added_seconds: float = 0.0
     memory: str = ""
+    warnings: tuple[str, ...] = ()
+    unavailable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

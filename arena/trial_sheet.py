@@ -17,10 +17,10 @@ class TrialSheet:
     """The content of `trial.yaml`.
 
     clone: the id of the clone it starts from (`arena.clones`). config: the TrialConfig as plain data.
-    provenance: `{versions, commit, dirty, machine, created}`, and `resumed`, a list of such, where it went on
-    under other code or on another machine. retries: every start that nobody asked for, `{cause, reason,
-    attempt, micro_rows}`. micro_rows: rows in memory at once since memory ran out, None for what `config`
-    says.
+    provenance: `{versions, commit, dirty, machine, created}`, `trainer` where a back-end says which runs, and
+    `resumed`, a list of such, where it went on under other code or on another machine. retries: every start
+    that nobody asked for, `{cause, reason, attempt, micro_rows}`. micro_rows: rows in memory at once since
+    memory ran out, None for what `config` says.
     """
 
     trial: str

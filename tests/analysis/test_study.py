@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from analysis.collapse import CollapseRule
 from analysis.provenance import what_ran
@@ -177,3 +179,17 @@ def test_what_was_started_again_and_what_ran_out_of_memory_is_said(
     text = "\n".join(what_ran(load_study(builder.plan())))
     assert "2 trials, 3 times in all, after failures of the machine or for lack of memory" in text
     assert f"fewer rows in memory at once: `{builder.entries[0]['id']}` (16)." in text
+
+
+def test_which_trainer_ran_is_said_where_a_back_end_says_it(
+    new_study: Callable[..., Any], methods: Sequence[Any]
+) -> None:
+    builder = new_study()
+    for seed in range(3):
+        sheet = builder.trial(methods[0], seed, until=2) / "trial.yaml"
+        if seed:
+            document = yaml.safe_load(sheet.read_text())
+            document["provenance"]["trainer"] = "verl's V1 trainer"
+            sheet.write_text(yaml.safe_dump(document))
+    text = "\n".join(what_ran(load_study(builder.plan())))
+    assert re.search(r"trainer \| verl's V1 trainer \(2 trials\)", text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainers.config import TrainingConfig
 from trainers.verl.schema import composed
-from trainers.verl.translation import Surroundings, translate
+from trainers.verl.translation import Overrides, Surroundings, translate
 
 CONFIG, COMMAND = "verl.yaml", "command.sh"
 
@@ -20,13 +20,21 @@ def export(config: TrainingConfig, folder: Path, *, around: Surroundings) -> lis
     """
     from omegaconf import OmegaConf
 
-    whole = OmegaConf.to_yaml(composed(translate(config, around)))
+    whole = OmegaConf.to_yaml(composed(translate(config, around) | _ray(config)))
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / CONFIG, folder / COMMAND]
     written[0].write_text(whole, encoding="utf-8")
     written[1].write_text(_command(config, folder), encoding="utf-8")
     written[1].chmod(0o755)
     return written
+
+
+def _ray(config: TrainingConfig) -> Overrides:
+    """A Ray of its own, whatever else runs on the machine; over several machines the one that is there."""
+    assert config.verl is not None
+    if config.verl.nodes == 1:
+        return {"ray_kwargs.ray_init.address": "local"}
+    return {"ray_kwargs.ray_init.address": "auto", "ray_kwargs.ray_init.num_cpus": None}
 
 
 def _command(config: TrainingConfig, folder: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainers.config import TrainingConfig
 from trainers.verl import schema
-from trainers.verl.translation import Refusal, Surroundings, translate
+from trainers.verl.translation import Refusal, Surroundings, trainer_line, translate
 from trainers.verl.translation import refusals as refused
 
 NOWHERE = Surroundings(model="MODEL", checkpoints="CHECKPOINTS")
@@ -26,3 +26,8 @@ def refusals(config: TrainingConfig) -> list[Refusal]:
 def problems(config: TrainingConfig) -> list[str]:
     """Why verl cannot run on this machine, each with its remedy."""
     return schema.problems()
+
+
+def trainer(config: TrainingConfig) -> str:
+    """Which of verl's trainers runs a trial, and whether it would give the same numbers again."""
+    return "" if config.verl is None else trainer_line(config.verl)

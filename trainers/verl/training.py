@@ -21,7 +21,7 @@ from typing import Any
 from trainers.config import TrainingConfig, VerlConfig
 from trainers.monitor import Diverged, Monitor
 from trainers.verl.schema import composed
-from trainers.verl.translation import Surroundings, translate
+from trainers.verl.translation import Surroundings, trainer_line, translate
 
 __all__ = ["Diverged", "train"]
 
@@ -172,8 +172,7 @@ def _run(whole: Any, verl: VerlConfig, monitor: Monitor) -> None:
     OmegaConf.resolve(whole)
     validate_config(whole, use_reference_policy=need_reference_policy(whole), use_critic=need_critic(whole))
     whole.transfer_queue.enable = True
-    how = "with full determinism" if verl.deterministic else "which is not reproducible to the bit"
-    logger.info("verl's V1 trainer (use_v1: true), synchronous, %s; engine %s", how, verl.engine)
+    logger.info("%s", trainer_line(verl))
     transfer_queue.init(whole.transfer_queue)
     try:
         trainer = Trainer(whole, monitor)

@@ -139,6 +139,16 @@ def translate(config: TrainingConfig, around: Surroundings) -> Overrides:
     }
 
 
+def trainer_line(verl: VerlConfig) -> str:
+    """Which of verl's trainers runs, and whether it would give the same numbers again.
+
+    verl's legacy trainer (`use_v1: false`) promises that with full determinism, but has no place for ours.
+    """
+    how = "full determinism on, " if verl.deterministic else ""
+    which = f"verl's V1 trainer (use_v1: true), synchronous, {how}not reproducible to the bit"
+    return f"{which}; engine {verl.engine}"
+
+
 def flat(nested: Mapping[str, Any], above: str = "") -> Overrides:
     """Dotted keys and their values, of mappings in mappings."""
     keys: Overrides = {}

@@ -16,6 +16,7 @@ from arena.mistakes import MistakesError
 from arena.options import CONF
 from arena.plan import Study
 from arena.planning import plan_study
+from arena.study_files import trial_sheet
 from trainers.config import TrainingConfig
 from trainers.verl import schema
 from trainers.verl.readiness import NOWHERE
@@ -183,6 +184,19 @@ def test_without_verl_trials_are_unavailable_and_the_remedy_is_told(
     trial = plan(methods=["GRPO"]).trials[0]
     assert trial.state == "unavailable"
     assert any("pip install 'arlarena[verl]'" in problem for problem in trial.problems)
+
+
+@pytest.mark.parametrize(("deterministic", "told"), [(False, ""), (True, "full determinism on, ")])
+def test_a_trials_sheet_says_which_of_verls_trainers_runs(plan: Plan, deterministic: bool, told: str) -> None:
+    study = plan(methods=["GRPO"], overrides=CPU | {"verl.deterministic": deterministic})
+    sheet = trial_sheet(study, study.trials[0], {"commit": "abc"})
+    assert sheet.provenance == {
+        "commit": "abc",
+        "trainer": f"verl's V1 trainer (use_v1: true), synchronous, {told}not reproducible to the bit; "
+        "engine hf_cpu",
+    }
+    native = plan(methods=["GRPO"], overrides={})
+    assert "trainer" not in trial_sheet(native, native.trials[0], {}).provenance
 
 
 def test_a_section_that_is_off_changes_no_id(plan: Plan) -> None:
