@@ -24,7 +24,7 @@ GROUPS = ("env", "model", "backend", "preset", "profile")
 GROUP_KEYS = ("model", "backend", "preset")
 """Those that a grid chooses a file of by giving the configuration key of that name."""
 
-NOT_SECTIONS = ("options", "resources", "cost", "estimate")
+NOT_SECTIONS = ("options", "resources", "cost", "estimate", "chooses")
 """What a base holds beside the sections of a TrialConfig."""
 
 
@@ -66,14 +66,16 @@ class Composer:
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self._bases: dict[tuple[str, ...], Base] = {}
+        self._chosen: dict[str, Mapping[str, str]] = {}
 
     def base(self, **names: str) -> Base:
         """Compose the base of an `env`, `model`, `backend`, `preset` and `profile`, all in the catalogue.
 
-        What is left out is what `conf/config.yaml` names. A model and a preset may say more for an
-        environment, in `model/<model>/<env>.yaml` and `preset/<preset>/<env>.yaml`.
+        What is left out is what the profile chooses, else what `conf/config.yaml` names. A model and a
+        preset may say more for an environment, in `model/<model>/<env>.yaml` and
+        `preset/<preset>/<env>.yaml`.
         """
-        whole = {group: names.get(group, self.catalogue.defaults[group]) for group in GROUPS}
+        whole = self._whole(GROUPS, names)
         key = tuple(whole.values())
         if key not in self._bases:
             self._bases[key] = self._compose(whole)
@@ -85,13 +87,21 @@ class Composer:
         names: as `base` takes them, without `env`. The other keys of its section are the grid's.
         """
         groups = [group for group in GROUPS if group != "env"]
-        whole = {group: names.get(group, self.catalogue.defaults[group]) for group in groups}
+        whole = self._whole(groups, names)
         key = (name, target, *whole.values())
         if key not in self._bases:
             made = self._compose(whole)
             sections = {**made.sections, "env": {"name": name, "environment": target}}
             self._bases[key] = replace(made, env=name, origin=origin, sections=sections)
         return self._bases[key]
+
+    def _whole(self, groups: Iterable[str], names: Mapping[str, str]) -> dict[str, str]:
+        """The name of each group's file."""
+        profile = names.get("profile", self.catalogue.defaults["profile"])
+        if profile not in self._chosen:
+            self._chosen[profile] = self.catalogue.chosen_by(profile)
+        known = {**self.catalogue.defaults, **self._chosen[profile], **names}
+        return {group: known[group] for group in groups}
 
     def _compose(self, names: Mapping[str, str]) -> Base:
         from hydra import compose, initialize_config_dir

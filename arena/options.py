@@ -88,6 +88,13 @@ class Catalogue:
             self._names[group] = tuple(sorted(path.stem for path in (self.folder / group).glob("*.yaml")))
         return self._names[group]
 
+    def chosen_by(self, profile: str) -> Mapping[str, str]:
+        """The files of other groups that a profile takes unless a grid names others: {group: name}."""
+        if profile not in self.names("profile"):
+            return {}
+        chosen = self._read("profile", profile).value.get("chooses", {})
+        return {str(group): str(name) for group, name in chosen.items()}
+
     def option(self, axis: str, name: str) -> Option:
         """The option of that name. Raises MistakesError when it is wrong, KeyError when there is none."""
         if name not in self.names(axis):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from arena.identity import TrialConfig
+from arena.mistakes import MistakesError
 from arena.plan import Study
 from arena.planning import plan_study
 
@@ -61,7 +63,78 @@ def test_the_deviations_of_its_code_are_one_switch(name: str) -> None:
         assert (plain.trainer.shuffle, plain.trainer.pad) == ("rows", "none")
 
 
-def test_a_plan_tells_gpu_hours_and_memory() -> None:
+def test_a_plan_counts_gpu_hours_and_memory() -> None:
     estimate = planned("sokoban").estimate
-    assert estimate.gpu_hours > 100
-    assert "GB of each GPU while learning" in estimate.memory
+    # an episode of 7.5 turns: 6,750 tokens read, 1,350 written at 8,000 a second, all 8,100 learned from at
+    # 12 operations a parameter; 4e9 parameters, 1e15 operations a second of which a third is reached
+    play = 2 * 4e9 * 6750 / 3.3e14 + 1350 / 8000
+    learn = 12 * 4e9 * 8100 / 3.3e14
+    trial = 200 * 256 * (play + learn) + 24 * 128 * play  # 24 evaluations: 20, and the clone's for four
+    assert estimate.gpu_hours == pytest.approx(10 * (trial + 4 * 120) / 3600)
+    assert "32.1 GB of each GPU while learning" in estimate.memory
+    assert "all declared in `estimate`" in estimate.source
+    assert not estimate.warnings
+
+
+def test_what_is_known_better_replaces_what_is_declared() -> None:
+    plain = planned("sokoban").estimate
+    known = planned("sokoban", "estimate.utilisation=0.66", "estimate.generated_per_second=16000").estimate
+    start = 10 * 4 * 120 / 3600
+    assert known.gpu_hours - start == pytest.approx((plain.gpu_hours - start) / 2)
+    assert "66% of 1,000 TFLOP/s, 16,000 tokens" in known.source
+    with pytest.raises(MistakesError, match=r"estimate\.utilization.*did you mean 'utilisation'"):
+        planned("sokoban", "estimate.utilization=0.5")
+
+
+def test_what_does_not_fit_its_gpu_is_warned_of() -> None:
+    (warning,) = planned("sokoban", "resources.gpus=1").estimate.warnings
+    assert "GB while learning by count, and a GPU has 80 GB" in warning
+    assert not planned("sokoban", "resources.gpus=1", "estimate.gpu_memory_gb=141").estimate.warnings
+
+
+def test_a_trial_over_several_machines_has_the_gpus_of_all_and_a_ray_for_itself() -> None:
+    one, two = planned("sokoban").estimate, planned("sokoban", "overrides.verl.nodes=2").estimate
+    # twice the GPUs take half the time, but for the start
+    assert two.gpu_hours - one.gpu_hours == pytest.approx(10 * 4 * 120 / 3600)
+    assert two.at_once == 1
+    assert "weights 2.0, gradients 2.0, Adam 4.0" in two.memory
+    (warning,) = two.warnings
+    assert "2 machines of 4 GPUs" in warning
+    assert "ARLARENA_RAY_ADDRESS" in warning
+
+
+def test_what_cannot_run_here_is_counted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    estimate = planned("alfworld").estimate
+    assert estimate.gpu_hours == 0
+    assert estimate.unavailable.startswith("The 12 unavailable trials would take")
+    assert "GPU-hours" in estimate.unavailable
+    assert "45.0 GB of each GPU while learning" in estimate.memory
+
+
+def test_on_a_cluster_any_grid_trains_qwen_under_verl_unless_it_says_otherwise() -> None:
+    def config(*assignments: str) -> TrialConfig:
+        study = plan_study(GRIDS / "quickstart.yaml", ["profile=cluster", *assignments], studies=Path("none"))
+        assert (study.trials[0].resources.gpus, study.profile) == (4, "cluster")
+        return study.trials[0].config
+
+    there = config()
+    assert (there.backend, there.model.path) == ("verl", "Qwen/Qwen3-4B")
+    assert there.verl is not None
+    assert (there.verl.engine, there.verl.platform) == ("vllm", "cuda")
+    assert there.env["border"]
+    assert there.trainer.warmup_updates == 0
+    tiny = config("overrides.model=tiny", "overrides.backend=native")
+    assert (tiny.backend, tiny.model.path) == ("native", None)
+
+
+@every_grid
+def test_the_models_file_has_the_papers_settings_for_an_environment(name: str, tmp_path: Path) -> None:
+    env = {"webshop": "webshop_full"}.get(name, name)
+    (tmp_path / "g.yaml").write_text(f"{{name: g, methods: [GRPO], envs: [{env}], profile: cluster}}")
+    (plain,) = plan_study(tmp_path / "g.yaml", [], studies=tmp_path).trials[:1]
+    stated = planned(name).trials[0].config
+    assert plain.config.trainer == stated.trainer
+    assert plain.config.evaluation == stated.evaluation
+    assert plain.config.prompt == stated.prompt
+    assert plain.config.env["max_turns"] == stated.env["max_turns"]
