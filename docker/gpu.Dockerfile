@@ -4,8 +4,8 @@
 # torch, vLLM, verl and transformers are pinned to one another: vLLM is built for exactly this torch, and verl
 # takes these versions of transformers. torch's wheels bring CUDA's libraries; the base image brings the
 # compiler that kernels are built with.
-FROM nvidia/cuda:13.0.1-devel-ubuntu22.04
-ARG PYTHON=3.11
+FROM nvidia/cuda:13.0.1-devel-ubuntu24.04
+ARG PYTHON=3.12
 ENV DEBIAN_FRONTEND=noninteractive PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 # hadolint ignore=DL3008
 RUN apt-get update \

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,19 @@ def test_versions_in_images_are_those_that_are_tested() -> None:
             if package not in ("vllm", "numpy"):
                 assert pinned.get(package, version) == version, f"{path.name}: {package}"
                 assert package in pinned, f"{package} is pinned in {path.name} alone"
+
+
+def test_the_python_of_the_gpu_image_is_the_one_its_base_maintains() -> None:
+    text = (ROOT / "docker" / "gpu.Dockerfile").read_text()
+    base, python = re.search(r"ubuntu(\d+\.\d+)", text), re.search(r"^ARG PYTHON=(\d+)\.(\d+)$", text, re.M)
+    assert base
+    assert python
+    # packages.ubuntu.com: the `python3` of each release
+    assert python[0].partition("=")[2] == {"22.04": "3.10", "24.04": "3.12"}[base[1]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    least = re.fullmatch(r">=(\d+)\.(\d+)", project["requires-python"])
+    assert least
+    assert (int(python[1]), int(python[2])) >= (int(least[1]), int(least[2]))
 
 
 def test_services_are_healthy_restarted_unprivileged_and_reached_from_this_machine_alone(
