@@ -1,7 +1,8 @@
-"""verl for real, without a GPU: two trials at once, killed, and finished by running again."""
+"""verl for real, without a GPU: two trials at once, killed, and finished by running again with a third."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -24,6 +25,9 @@ from trainers.verl import schema
 GRID = Path(__file__).parents[2] / "grids" / "verl_smoke.yaml"
 ARENA = [sys.executable, "-c", "from arena.cli import main; main()"]
 STEPS = 3
+# rows of whole transcripts, of a clone that was shown such
+TRANSCRIPTS = {"rows": "transcript", "cloning.explore": 0, "model.max_positions": 256}
+METHODS = ["GRPO", "SAMPO", {"GRPO": TRANSCRIPTS}]
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,7 +38,10 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class VerlRun:
-    """A study that was killed once and then finished: what the second run said, and what the first left."""
+    """A study that was killed once and then finished, with one more trial than the grid has.
+
+    done: what the second run said; left_running, steps_at_kill: what the first left.
+    """
 
     study: Path
     done: subprocess.CompletedProcess[str]
@@ -62,7 +69,8 @@ def verl(tmp_path_factory: pytest.TempPathFactory) -> VerlRun:
         first.wait()
     _wait(lambda: not tagged(study), 60)
     left = tagged(study)
-    done = subprocess.run(command, cwd=studies, capture_output=True, text=True, timeout=900, check=False)
+    again = [*command, f"methods={json.dumps(METHODS)}", "budget.trials=3"]
+    done = subprocess.run(again, cwd=studies, capture_output=True, text=True, timeout=1200, check=False)
     return VerlRun(study, done, left, recorded)
 
 
@@ -98,7 +106,7 @@ def test_nothing_of_a_killed_study_keeps_running(verl: VerlRun) -> None:
 def test_run_again_every_trial_is_finished(verl: VerlRun) -> None:
     assert verl.done.returncode == 0, verl.done.stdout + verl.done.stderr + _logs(verl)
     outcomes = [read_outcome(folder) for folder in verl.trials]
-    assert len(outcomes) == 2
+    assert len(outcomes) == 3
     assert all(outcome is not None and outcome.is_result for outcome in outcomes)
     assert {outcome.step for outcome in outcomes if outcome is not None} == {STEPS}
     assert max(outcome.attempts for outcome in outcomes if outcome is not None) == 2
@@ -120,6 +128,24 @@ def test_records_go_on_from_the_checkpoint_without_a_gap_or_a_repetition(verl: V
         assert read_lines(folder / "episodes.jsonl").rows
 
 
+def test_a_row_is_a_whole_transcript_where_the_trial_says_so(verl: VerlRun) -> None:
+    found = [folder for folder in verl.trials if _config(folder)["rows"] == "transcript"]
+    assert len(found) == 1
+    for row in _rows(found[0], "train"):
+        assert row["rollout/rows"] == row["rollout/episodes"] == 16
+        assert row["rollout/turns"] > 1
+        # of what the policy wrote alone: several responses of at least three tokens
+        assert row["rollout/response_tokens"] > 3 * row["rollout/turns"]
+        assert 0 < row["rollout/context_full"] <= 16
+    others = [folder for folder in verl.trials if folder != found[0]]
+    assert all(row["rollout/rows"] > 16 for folder in others for row in _rows(folder, "train"))
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load((folder / "trial.yaml").read_text())["config"]
+    return config
+
+
 def test_the_engine_samples_from_the_policy_that_is_trained(verl: VerlRun) -> None:
     # after every update too: new weights reach the engine
     for folder in verl.trials:
@@ -130,10 +156,8 @@ def test_the_engine_samples_from_the_policy_that_is_trained(verl: VerlRun) -> No
 
 def test_policies_move_and_the_learning_rate_warms_up_as_configured(verl: VerlRun) -> None:
     for folder in verl.trials:
-        sheet = yaml.safe_load((folder / "trial.yaml").read_text())
-        known = {
-            name: value for name, value in sheet["config"].items() if name in TrainingConfig.model_fields
-        }
+        config = _config(folder)
+        known = {name: value for name, value in config.items() if name in TrainingConfig.model_fields}
         trainer = TrainingConfig.model_validate(known).trainer
         updates = 0
         for row in _rows(folder, "train"):
@@ -146,5 +170,5 @@ def test_policies_move_and_the_learning_rate_warms_up_as_configured(verl: VerlRu
 
 def test_the_report_covers_both_methods(verl: VerlRun) -> None:
     text = (verl.study / "report" / "report.md").read_text()
-    for words in ("GRPO", "SAMPO", "Does the verl back-end work?"):
+    for words in ("GRPO", "SAMPO", "Does the verl back-end work?", "V1 trainer (use_v1: true)"):
         assert words in text

@@ -12,7 +12,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -142,10 +142,22 @@ def _ray(whole: Any, verl: VerlConfig, checkpoints: Path) -> Iterator[None]:
     ray.init(**where, **asked, runtime_env=OmegaConf.to_container(OmegaConf.create(runtime), resolve=True))
     _restore(before)
     try:
+        if verl.nodes > 1:
+            _check_alone(ray.util.list_named_actors(all_namespaces=True))
         yield
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_alone(actors: Sequence[Mapping[str, str]]) -> None:
+    """Raise RuntimeError when a cluster has named actors: verl's names are fixed, two trials would meet."""
+    names = [actor["name"] for actor in actors if not actor["name"].startswith("_ray_internal")]
+    if names:
+        raise RuntimeError(
+            f"the Ray cluster at {os.environ[ADDRESS]} is in use ({', '.join(names[:3])}); a trial over several "
+            f"machines needs one for itself: let the other end, or start another cluster and set {ADDRESS}"
+        )
 
 
 def _handlers() -> dict[int, Any]:

@@ -57,6 +57,13 @@ def test_on_a_cpu_one_gpu_is_pretended() -> None:
     assert training._gpus(VerlConfig(platform="cpu", engine="hf_cpu")) == 1
 
 
+def test_a_ray_cluster_that_is_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(training.ADDRESS, "there:6379")
+    training._check_alone([{"name": "_ray_internal_job_actor_1", "namespace": "_ray"}])
+    with pytest.raises(RuntimeError, match=r"there:6379 is in use \(TransferQueueController\).*for itself"):
+        training._check_alone([{"name": "TransferQueueController", "namespace": "verl"}])
+
+
 def test_divergence_is_the_same_in_both_back_ends() -> None:
     from trainers.native import training as native
 
