@@ -155,8 +155,8 @@ def _check_alone(actors: Sequence[Mapping[str, str]]) -> None:
     names = [actor["name"] for actor in actors if not actor["name"].startswith("_ray_internal")]
     if names:
         raise RuntimeError(
-            f"the Ray cluster at {os.environ[ADDRESS]} is in use ({', '.join(names[:3])}); a trial over several "
-            f"machines needs one for itself: let the other end, or start another cluster and set {ADDRESS}"
+            f"the Ray cluster at {os.environ[ADDRESS]} is in use ({', '.join(names[:3])}); a trial over "
+            f"several machines needs one for itself: let the other end, or set {ADDRESS} to another"
         )
 
 
