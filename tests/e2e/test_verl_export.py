@@ -1,7 +1,4 @@
-"""A language model cloned from an expert, and the command that `arena export` writes of its trial, run.
-
-As somebody would who runs verl by themselves, from the clone that the built-in trainer made.
-"""
+"""The command that `arena export` writes, run as somebody would who runs verl by themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.trainers.native.test_language_model import make_model
 from trainers.verl import schema
 
 ARENA = [sys.executable, "-c", "from arena.cli import main; main()"]
@@ -37,7 +33,6 @@ def arena(*arguments: str, folder: Path) -> str:
 
 
 def test_an_exported_command_trains_the_trial_by_itself(tmp_path: Path) -> None:
-    model = make_model(tmp_path / "model", template=True)
     grid = {
         "name": "exported",
         "methods": ["GRPO"],
@@ -45,13 +40,10 @@ def test_an_exported_command_trains_the_trial_by_itself(tmp_path: Path) -> None:
         "seeds": 1,
         "profile": "laptop",
         "overrides": {
-            "model": "language_model",
-            "model.path": str(model),
-            "prompt": {"style": "full", "history": 0, "max_response_tokens": 40},
             "trainer": {"steps": 1, "groups": 2, "group_size": 2, "minibatch": {"count": 1}},
-            "cloning": {"episodes": 40, "batch": 8, "stages": [{"steps": 10, "learning_rate": 3e-3}]},
+            "cloning": {"episodes": 100, "stages": [{"steps": 30, "learning_rate": 3e-3}]},
             "evaluation": {"every": 1, "episodes": 2},
-            "env": {"train_levels": 50, "eval_levels": 16, "max_turns": 7},
+            "env": {"train_levels": 50, "eval_levels": 16},
         },
     }
     (tmp_path / "exported.yaml").write_text(yaml.safe_dump(grid))
