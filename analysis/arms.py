@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.measures import RunTable
+from analysis.placement import Matched, match
 from analysis.resampling import Interval, counts_interval, seed_interval
 from analysis.significance import block_p_value
 from analysis.survival import log_rank_scores, permutation_log_rank, restricted_means
@@ -51,27 +52,21 @@ def arm_means(runs: RunTable, setting: str, arms: Arms, metric: str) -> pd.DataF
 
     In a context an arm has the options that occur there in any block.
     """
-    if setting not in runs.settings:
+    found = _matched(runs, setting, arms, metric)
+    if found is None or not len(found.means):
         return pd.DataFrame(columns=list(arms), dtype=float)
-    table = runs.results
-    table = table[table[metric].notna()]
-    wide = _wide(table, runs, setting, metric)
-    parts = []
-    for _, part in wide.groupby(level="context", sort=False):
-        present = part.columns[part.notna().any()]
-        members = {arm: [option for option in options if option in present] for arm, options in arms.items()}
-        if all(members.values()):
-            whole = part.dropna(subset=[option for options in members.values() for option in options])
-            parts.append(pd.DataFrame({arm: whole[options].mean(axis=1) for arm, options in members.items()}))
-    parts = [part for part in parts if len(part)]
-    return pd.concat(parts) if parts else pd.DataFrame(columns=list(arms), dtype=float)
+    return pd.DataFrame(found.means, index=found.index, columns=list(arms))
 
 
 def difference(runs: RunTable, setting: str, arms: Arms, metric: str) -> Contrast:
     """Second arm minus first, in a measure: contexts of a block are averaged, blocks compared."""
-    means = arm_means(runs, setting, arms, metric)
-    first, second = list(arms)
-    return _contrast(means[second] - means[first], runs=_count(runs, setting, arms, means))
+    found = _matched(runs, setting, arms, metric)
+    if found is None or not len(found.means):
+        return NOTHING_ALIKE
+    values = tuple(_gaps(found).values())
+    contexts = len(np.unique(found.context))
+    count = _count(runs, setting, arms, found)
+    return Contrast(seed_interval(values), block_p_value(values), count, contexts, values)
 
 
 def difference_of_differences(
@@ -82,12 +77,14 @@ def difference_of_differences(
     count = 0
     for level, options in levels.items():
         part = restricted(runs, {moderator: options})
-        means = arm_means(part, setting, arms, metric)
-        first, second = list(arms)
-        gains[level] = (means[second] - means[first]).groupby(level=0).mean() if len(means) else pd.Series()
-        count += _count(part, setting, arms, means)
+        found = _matched(part, setting, arms, metric)
+        gains[level] = {} if found is None else _gaps(found)
+        count += 0 if found is None else _count(part, setting, arms, found)
     low, high = (gains[level] for level in levels)
-    return _contrast((high - low).dropna().astype(float), runs=count)
+    values = tuple(high[block] - gain for block, gain in low.items() if block in high)
+    if not values:
+        return NOTHING_ALIKE
+    return Contrast(seed_interval(values), block_p_value(values), count, 1, values)
 
 
 def collapse_contrast(runs: RunTable, setting: str, arms: Arms) -> Contrast:
@@ -147,46 +144,43 @@ def _collapse_runs(runs: RunTable, setting: str, arms: Arms) -> pd.DataFrame:
     """The runs of both arms in contexts and blocks where all options of the context are there."""
     if setting not in runs.settings:
         return runs.table.iloc[:0]
-    table = _with_context(runs.table, runs, setting)
-    options = [option for members in arms.values() for option in members]
-    table = table[table[setting].isin(options)]
-    kept = []
-    for _, part in table.groupby("context", sort=False):
-        present = set(part[setting])
-        if all(present & set(members) for members in arms.values()):
-            found = part.groupby("block")[setting].nunique()
-            kept.append(part[part["block"].isin(found.index[found == len(present)])])
-    return pd.concat(kept) if kept else table.iloc[:0]
+    placement = runs.placement(setting)
+    members = placement.members(*arms.values())
+    taken = np.isin(placement.option, np.concatenate(members))
+    seen = placement.seen(taken)
+    whole = np.all([seen[:, options].any(1) for options in members], axis=0)
+    there = np.zeros((len(placement.blocks) * len(placement.contexts), len(placement.options)), dtype=bool)
+    there[placement.place[taken], placement.option[taken]] = True
+    complete = there.sum(1)[placement.place] == seen.sum(1)[placement.context]
+    rows = np.flatnonzero(taken & whole[placement.context] & complete)
+    rows = rows[np.argsort(placement.context[rows], kind="stable")]
+    used = runs.table.iloc[rows].copy()
+    used["context"] = placement.contexts[placement.context[rows]]
+    return used
 
 
-def _wide(table: pd.DataFrame, runs: RunTable, setting: str, metric: str) -> pd.DataFrame:
-    placed = _with_context(table, runs, setting)
-    placed[setting] = placed[setting].astype(str)
-    return placed.pivot_table(index=["block", "context"], columns=setting, values=metric, sort=False)
+def _matched(runs: RunTable, setting: str, arms: Arms, metric: str) -> Matched | None:
+    """The arms side by side in a measure; None where cells do not differ in the setting."""
+    if setting not in runs.settings:
+        return None
+    values = runs.table[metric].to_numpy(dtype=float)
+    results = runs.table["result"].to_numpy(dtype=bool)
+    return match(runs.placement(setting), values, results, list(arms.values()))
 
 
-def _with_context(table: pd.DataFrame, runs: RunTable, setting: str) -> pd.DataFrame:
-    others = [name for name in runs.settings if name != setting]
-    placed = table.copy()
-    labels = [placed[name].astype(str) for name in others]
-    placed["context"] = [" / ".join(parts) for parts in zip(*labels, strict=True)] if others else "-"
-    return placed
+def _gaps(found: Matched) -> dict[str, float]:
+    """Second arm minus first by block, contexts averaged; blocks in the order of their names."""
+    sums = np.bincount(found.block, found.means[:, 1] - found.means[:, 0])
+    counts = np.bincount(found.block)
+    named = {str(found.placement.blocks[k]): float(sums[k] / counts[k]) for k in np.flatnonzero(counts)}
+    return dict(sorted(named.items()))
 
 
-def _contrast(differences: pd.Series, *, runs: int) -> Contrast:
-    if differences.empty:
-        return NOTHING_ALIKE
-    contexts = differences.index.get_level_values(-1).nunique() if differences.index.nlevels > 1 else 1
-    blocks = differences.groupby(level=0).mean()
-    values = tuple(float(value) for value in blocks)
-    return Contrast(seed_interval(values), block_p_value(values), runs, int(contexts), values)
-
-
-def _count(runs: RunTable, setting: str, arms: Arms, means: pd.DataFrame) -> int:
-    if means.empty:
-        return 0
-    placed = _with_context(runs.results, runs, setting)
-    options = [option for members in arms.values() for option in members]
-    placed = placed[placed[setting].isin(options)]
-    keys = pd.MultiIndex.from_frame(placed[["block", "context"]])
-    return int(keys.isin(means.index).sum())
+def _count(runs: RunTable, setting: str, arms: Arms, found: Matched) -> int:
+    """The runs of both arms that have a result, in the blocks and contexts compared."""
+    placement = found.placement
+    options = np.concatenate(placement.members(*arms.values()))
+    compared = found.block * len(placement.contexts) + found.context
+    results = runs.table["result"].to_numpy(dtype=bool)
+    mine = results & np.isin(placement.option, options) & np.isin(placement.place, compared)
+    return int(mine.sum())

@@ -162,6 +162,8 @@ class CollapseWatch:
         self._format_was_healthy = False
         self._streaks: dict[Cause, list[tuple[int, int]]] = {"below_start": [], "from_best": [], "format": []}
         self._warning_watch = WarningWatch()
+        self._names: tuple[str, ...] = ()
+        self._must_be_finite: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[EarlyWarning, ...]:
@@ -195,8 +197,12 @@ class CollapseWatch:
                 self._format_was_healthy = True
         if self.established is not None or number(row.get("train/updates")) == 0:
             return
-        for name, recorded in row.items():
-            value = number(recorded) if name.startswith(_MUST_BE_FINITE) else None
+        if self._names != (names := tuple(row)):
+            self._names = names
+            self._must_be_finite = tuple(name for name in names if name.startswith(_MUST_BE_FINITE))
+        for name in self._must_be_finite:
+            recorded = row[name]
+            value = number(recorded)
             if value is not None and not math.isfinite(value):
                 self.established = Established(
                     cause="non_finite",

@@ -7,13 +7,14 @@ many episodes a step is compared at as many steps and at as many episodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.factors import differing
+from analysis.placement import Placement, place_runs
 from analysis.results import BAD_ENDS
 from analysis.study import Study, Trial
 
@@ -62,6 +63,14 @@ class RunTable:
     axes: Mapping[str, tuple[str, ...]]
     excluded: Mapping[str, str]
     budgets: Mapping[tuple[str, str], float]
+    _placements: dict[str, Placement] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def placement(self, setting: str) -> Placement:
+        """Where all rows stand when the options of a setting are compared; worked out once."""
+        if setting not in self._placements:
+            others = [name for name in self.settings if name != setting]
+            self._placements[setting] = place_runs(self.table, setting, others)
+        return self._placements[setting]
 
     @property
     def results(self) -> pd.DataFrame:

@@ -117,7 +117,8 @@ def draw_learning_curves(cells: Sequence[Cell], path: Path) -> str | None:
             "Thin: seeds. Thick: their median. Grey: medians of the others. Dashed: clone."
             " Cross: onset of a collapse. Dotted: stopped at it, last value carried on.",
         )
-        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        # Not shared: axes that share their limits look each other up, quadratically.
+        grid = figure.subplots(rows, columns, squeeze=False)
         for axes, cell in zip(grid.flat, shown, strict=False):
             colour = colours.get(cell.label, INK) if len(shown) <= MOST_COLOURS else PALETTE[0]
             for other, median in medians.items() if len(medians) <= MOST_OTHERS else ():
@@ -256,11 +257,12 @@ def _outer_labels(grid: Any, shown: int, x: str, y: str) -> None:
     _hide_unused(grid, shown)
     columns = grid.shape[1]
     for position, axes in enumerate(grid.flat):
-        if position % columns == 0:
+        left, bottom = position % columns == 0, position + columns >= shown
+        axes.tick_params(labelleft=left, labelbottom=bottom)
+        if left:
             axes.set_ylabel(y)
-        if position + columns >= shown:
+        if bottom:
             axes.set_xlabel(x)
-            axes.tick_params(labelbottom=True)
 
 
 def _hide_unused(grid: Any, shown: int) -> None:

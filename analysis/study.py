@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pandas as pd
 import yaml
 
@@ -256,26 +257,36 @@ def read_rows(path: Path, *, holding: bytes = b"") -> Iterator[dict[str, Any]]:
     for line in lines:
         if holding not in line or not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
+        row = _parsed(line)
         if isinstance(row, dict) and isinstance(row.get("step"), int):
             yield row
+
+
+def _parsed(line: bytes) -> Any:
+    """What a line of JSON holds; None where it is none."""
+    try:
+        return orjson.loads(line)  # three times as fast, and stricter
+    except ValueError:
+        pass
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def metric_frame(rows: list[dict[str, Any]], kind: str) -> pd.DataFrame:
     """Metrics of one kind of row as floats, indexed by step; NaN where a row lacks a metric."""
     chosen = [row for row in rows if row.get("kind") == kind]
-    names = dict.fromkeys(name for row in chosen for name in row if name not in ("step", "kind"))
     index = pd.Index([row["step"] for row in chosen], name="step", dtype=int)
-    if len(names) > 1:
+    names = dict.fromkeys(name for name in (chosen[0] if chosen else ()) if name not in ("step", "kind"))
+    if len(names) > 1 and all(len(row) == len(chosen[0]) for row in chosen):
         # Almost always every row has every metric, and every value is a number: one array, ten times faster.
         try:
             values = np.array(list(map(itemgetter(*names), chosen)), dtype=float)
             return pd.DataFrame(values, index=index, columns=list(names))
         except (KeyError, TypeError, ValueError):
             pass
+    names = dict.fromkeys(name for row in chosen for name in row if name not in ("step", "kind"))
     columns = {name: _floats([row.get(name) for row in chosen]) for name in names}
     return pd.DataFrame(columns, index=index)
 
