@@ -11,7 +11,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from analysis.early_warning import number
 from analysis.tensorboard import EventsError, read_events
 
 MOST_BYTES = 2_000_000_000
+_SQLITE = b"SQLite format 3\0"
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "rollout/success": (
@@ -122,7 +123,10 @@ def read_source(source: Path) -> list[ForeignRun]:
     """The runs of a file or folder, whatever tool wrote it. Raises UnreadableError with the reason."""
     if not source.exists():
         raise UnreadableError(f"{source}: there is no such file or folder")
-    runs = _folder(source) if source.is_dir() else _file(source)
+    try:
+        runs = _folder(source) if source.is_dir() else _file(source)
+    except OSError as error:
+        raise UnreadableError(f"{source}: {error.strerror or error}") from None
     runs = [run for run in runs if run.rows]
     if not runs:
         raise UnreadableError(
@@ -162,19 +166,26 @@ def _folder(folder: Path) -> list[ForeignRun]:
 def _file(path: Path) -> list[ForeignRun]:
     if path.stat().st_size > MOST_BYTES:
         raise UnreadableError(f"{path}: larger than {MOST_BYTES / 1e9:.0f} GB")
+    with path.open("rb") as file:
+        head = file.read(len(_SQLITE))
+    if head == _SQLITE or path.suffix in (".db", ".sqlite", ".sqlite3"):
+        return _mlflow_database(path)
     if "tfevents" in path.name:
         return [_tensorboard(path.parent, [path], path)]
-    if path.suffix in (".db", ".sqlite", ".sqlite3"):
-        return _mlflow_database(path)
-    if path.suffix == ".csv":
-        return _csv(path)
-    if path.name == "trainer_state.json":
-        return [_trainer_state(path)]
-    if path.suffix == ".jsonl":
-        return [_json_lines(path)]
-    if path.suffix == ".json":
-        return [_trainer_state(path)]
-    return [_text(path)]
+    # A log is what it holds, whatever it is called: its ending only says what to try first.
+    expected = _READERS.get(path.suffix, _text_runs)
+    refusals = []
+    for read in dict.fromkeys((expected, *_READERS.values(), _text_runs)):
+        try:
+            if runs := [run for run in read(path) if run.rows]:
+                return runs
+        except UnreadableError as error:
+            refusals.append(error)
+    if b"\0" in head and (events := _tensorboard(path.parent, [path], path)).rows:
+        return [events]
+    if refusals and expected is not _text_runs:
+        raise refusals[0]
+    return []
 
 
 def _checkpoint(path: Path) -> tuple[int, str]:
@@ -182,12 +193,24 @@ def _checkpoint(path: Path) -> tuple[int, str]:
     return (int(found[1]) if found else 10**12, str(path))
 
 
+def _state_runs(path: Path) -> list[ForeignRun]:
+    return [_trainer_state(path)]
+
+
+def _line_runs(path: Path) -> list[ForeignRun]:
+    return [_json_lines(path)]
+
+
+def _text_runs(path: Path) -> list[ForeignRun]:
+    return [_text(path)]
+
+
 def _trainer_state(path: Path) -> ForeignRun:
     """transformers' and TRL's `trainer_state.json`: a list of log entries under `log_history`."""
     run = ForeignRun(_name(path), path, "trainer_state.json")
     try:
         document = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableError(f"{path}: not JSON ({error})") from None
     history = document.get("log_history") if isinstance(document, dict) else document
     if not isinstance(history, list):
@@ -204,7 +227,7 @@ def _json_lines(path: Path, *, name: str = "") -> ForeignRun:
         for line in _lines(path):
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 run.damaged += 1
                 continue
             if isinstance(entry, dict):
@@ -244,7 +267,7 @@ def _printed(text: str) -> dict[str, Any] | None:
     for parse in (json.loads, _literal):
         try:
             entry = parse(text)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             continue
         if isinstance(entry, dict):
             return {str(key): value for key, value in entry.items()}
@@ -257,8 +280,11 @@ def _literal(text: str) -> Any:
 
 def _csv(path: Path) -> list[ForeignRun]:
     """A CSV export: W&B's charts (`run - metric` columns, `__MIN`/`__MAX` beside) or a table of one run."""
-    with path.open(encoding="utf-8", errors="replace", newline="") as lines:
-        table = list(csv.DictReader(lines))
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        try:
+            table = list(csv.DictReader(lines))
+        except csv.Error as error:
+            raise UnreadableError(f"{path}: not a CSV ({error})") from None
     if not table:
         raise UnreadableError(f"{path}: an empty CSV")
     columns = [name for name in table[0] if name and not name.endswith(("__MIN", "__MAX"))]
@@ -362,6 +388,13 @@ def _collect(run: ForeignRun, entries: Iterable[Mapping[str, Any]]) -> None:
     run.rows = [rows[key] for key in sorted(rows, key=lambda key: (key[0], key[1] == "eval"))]
 
 
+_READERS: Mapping[str, Callable[[Path], list[ForeignRun]]] = {
+    ".jsonl": _line_runs,
+    ".json": _state_runs,
+    ".csv": _csv,
+}
+
+
 def ours(key: str) -> str | None:
     """Our name of a key of another tool, None for one without."""
     for known in (key, key.removeprefix("train/")):
@@ -398,7 +431,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
         for line in lines:
             if line.strip():
                 yield line

@@ -135,6 +135,40 @@ def test_what_holds_no_run_is_unreadable(tmp_path: Path, name: str, content: byt
         read_source(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", [name for name in FALLING if (LOGS / name).is_file()])
+@pytest.mark.parametrize("ending", [".log", ".json", ".jsonl", ".csv", ".dat", ""])
+def test_a_log_is_what_it_holds_whatever_it_is_called(tmp_path: Path, name: str, ending: str) -> None:
+    renamed = tmp_path / f"run{ending}"
+    renamed.write_bytes((LOGS / name).read_bytes())
+    (expected,), (run,) = read_source(LOGS / name), read_source(renamed)
+    assert (run.rows, run.mapped) == (expected.rows, expected.mapped)
+
+
+@pytest.mark.parametrize("name", ["a.log", "a.jsonl"])
+def test_a_line_that_no_tool_writes_spoils_no_other(tmp_path: Path, name: str) -> None:
+    lines = [
+        '{"loss": 0.1, "reward": 0.5, "step": 1}',
+        "{[1]: 2}",
+        '{"a": ' * 3000 + "1" + "}" * 3000,
+        f'{{"loss": 0.1, "num_tokens": 1{"0" * 400}, "step": 2}}',
+        '{"loss": 0.1, "rew',
+        "\x00\x00",
+        '{"loss": 0.2, "reward": 0.5, "step": 3}',
+    ]
+    (run,) = read_source(write(tmp_path / name, lines))
+    assert [(row["step"], row["train/loss"]) for row in run.rows] == [(1, 0.1), (2, 0.1), (3, 0.2)]
+
+
+@pytest.mark.parametrize(
+    "name", ["verl_file.jsonl", "wandb_export.csv", "trl_printed.log", "verl_console.log"]
+)
+def test_a_log_cut_short_is_read_up_to_there(tmp_path: Path, name: str) -> None:
+    whole = (LOGS / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
+    runs = read_source(tmp_path / name)
+    assert all(20 < run.steps < 60 for run in runs)
+
+
 def test_event_files_cut_short_are_read_up_to_there(tmp_path: Path) -> None:
     (source,) = (LOGS / "tensorboard").iterdir()
     whole = source.read_bytes()
