@@ -21,7 +21,7 @@ Status = Literal["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"]
 
 TRIAL, CELL, REPORT = "arena.trial", "arena.cell", "arena.report"
 ORIGIN, POSITION = "arena.origin", "arena.position"
-ELAPSED, UPLOADED = "arena.elapsed", "arena.uploaded"
+ELAPSED, UPLOADED, TRACES = "arena.elapsed", "arena.uploaded", "arena.traces"
 PARENT, NOTE, NAME, KIND = (
     "mlflow.parentRunId",
     "mlflow.note.content",
@@ -100,6 +100,12 @@ def _trial_note(tags: Mapping[str, str]) -> str:
     if "warnings" in tags:
         parts.append(f"Early warnings: {tags['warnings']}.")
     return "\n\n".join(part for part in parts if part)[:LONGEST_TAG]
+
+
+def trace_tags(sheet: TrialSheet, study: str, outcome: Outcome) -> dict[str, str]:
+    """By what the episodes of a trial are found among the traces."""
+    tags = cell_tags(sheet, study) | {TRIAL: sheet.trial, "seed": str(sheet.seed), "outcome": outcome.outcome}
+    return tags | ({} if outcome.onset is None else {"onset": str(outcome.onset)})
 
 
 def trial_status(outcome: Outcome | None, *, running: bool, begun: bool) -> Status:

@@ -14,8 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from arena import tracking_runs as runs
+from arena import tracking_traces as traces
 from arena.identity import FIRST_TUNING_SEED
-from arena.records import METRICS, TRIAL, Outcome, read_lines, read_outcome
+from arena.records import EPISODES, METRICS, TRIAL, Outcome, read_lines, read_outcome
 from arena.tail import Position, Tail
 from arena.tracking_artifacts import write_trial_artifacts
 from arena.tracking_views import GROUP, view_tags
@@ -27,6 +28,8 @@ METRICS_PER_BATCH = 900
 """MLflow takes 1000 metrics, tags and parameters together in one request."""
 PARAMETERS_PER_BATCH = 90
 ORIGIN_FILE = ".tracking.json"
+NO_TRACES = ("", "ENDPOINT_NOT_FOUND", "FEATURE_DISABLED", "NOT_IMPLEMENTED")
+"""What stores answer that do not know traces (files, old servers)."""
 
 
 @dataclass
@@ -117,7 +120,7 @@ class StudyWriter:
             if chunk.rewound:
                 logger.info("%s was cut back to a checkpoint; its MLflow run is made anew", sheet.trial)
                 del self._trials[sheet.trial]
-                self.client.delete_run(trial.run.id)
+                self._delete(trial.run)
                 trial = None
         if trial is None:
             run = self._create(self._start(sheet), name, {runs.TRIAL: sheet.trial, runs.PARENT: parent.id})
@@ -206,10 +209,43 @@ class StudyWriter:
                 # A record this version cannot make sense of; what there is is worth showing all the same.
                 written.problems.append(f"{sheet.trial}: not all of its artifacts could be made: {error!r}")
             self.client.log_artifacts(run.id, target)
+        traced = self._send_traces(trial, sheet, outcome, written)
         changed = {key: value for key, value in metrics.items() if run.metrics.get(key) != value}
-        self._send(run, _summary_points(changed), {runs.UPLOADED: digest})
+        self._send(run, _summary_points(changed), {runs.UPLOADED: digest, **traced})
         run.metrics |= metrics
         return written
+
+    def _send_traces(
+        self, trial: _Trial, sheet: TrialSheet, outcome: Outcome, written: Written
+    ) -> dict[str, str]:
+        """Send some of a trial's episodes, unless they were sent before; the tag that says which were."""
+        from mlflow.exceptions import MlflowException
+
+        episodes = traces.choose_episodes(
+            read_lines(self._folder(sheet.trial) / EPISODES).rows, outcome.onset
+        )
+        tags = runs.trace_tags(sheet, self.study.name, outcome)
+        owner = traces.Owner(self.experiment, trial.run.id, tags, trial.run.start, trial.end, outcome.steps)
+        sent = trial.run.tags.get(runs.TRACES, "").split()
+        missing = {
+            name: episode for episode in episodes if (name := traces.trace_id(owner, episode)) not in sent
+        }
+        if not missing:
+            return {}
+        try:
+            traces.send_traces(str(self.client.tracking_uri), owner, list(missing.values()))
+        except (MlflowException, NotImplementedError) as error:
+            if getattr(error, "error_code", "") not in NO_TRACES:
+                raise
+            written.problems.append(f"{sheet.trial}: this MLflow store keeps no traces of episodes")
+            return {}
+        return {runs.TRACES: " ".join([*sent, *missing])}
+
+    def _delete(self, run: _Run) -> None:
+        """Move a run to MLflow's bin; its traces have none."""
+        if names := run.tags.get(runs.TRACES, "").split():
+            self.client.delete_traces(experiment_id=self.experiment, trace_ids=names)
+        self.client.delete_run(run.id)
 
     def _send(self, run: _Run, found: Sequence[runs.Point], tags: Mapping[str, str]) -> bool:
         """Send points in batches, and with the last one the tags that differ; whether anything was sent."""

@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -232,6 +233,107 @@ def test_artifacts_lie_beside_the_studies(study) -> None:
     last = table[(table.step == 3) & (table.name == "log_ratio_token/negative")]
     assert last[["left", "right", "count"]].values.tolist() == [[-1, 0, 3], [0, 1, 5], [0, 0, 2]]
     assert "a wall" in (folder / "episodes.txt").read_text()
+
+
+def sample_episodes(study, trial: str, count: int = 12) -> list[dict]:
+    """Write episodes of one turn more each, half of them solved, every third with a rejected turn."""
+    episodes = []
+    for step in range(count):
+        turns = [
+            {"observation": f"wall {step}.{k}", "response": f"<action>up</action> {step}", "action": "up",
+             "reward": -0.1, "rejection": "not possible here" if k == 0 and step % 3 == 0 else None}
+            for k in range(step % 4 + 1)
+        ]  # fmt: skip
+        head = {"step": step, "kind": "eval", "success": step % 2 == 0, "total_reward": 0.5}
+        episodes.append({**head, "turns": turns})
+    text = "".join(json.dumps(episode) + "\n" for episode in episodes)
+    (study.folder / "trials" / trial / "episodes.jsonl").write_text(text)
+    return episodes
+
+
+def stored_traces(study) -> dict[int, Any]:
+    """The traces of the study's store by the step of their episode."""
+    client, experiment = open_experiment(study.folder.parent, default_uri(study.folder.parent), "tried")
+    found = client.search_traces([experiment])
+    assert len({trace.info.tags["step"] for trace in found}) == len(found)
+    return {int(trace.info.tags["step"]): trace for trace in found}
+
+
+def test_sampled_episodes_become_traces_a_span_per_turn(study) -> None:
+    episodes = sample_episodes(study, "aaaaaaaaaaaa-s1")
+    assert sync_study(study.folder).errors == ()
+    found = stored_traces(study)
+    # The first and the last two, and two on each side of the collapse at step 3.
+    assert sorted(found) == [0, 1, 2, 3, 4, 10, 11]
+    for step, trace in found.items():
+        root, *spans = sorted(
+            trace.data.spans, key=lambda span: (span.parent_id is not None, span.start_time_ns)
+        )
+        assert [span.parent_id for span in spans] == [root.span_id] * len(episodes[step]["turns"])
+        assert root.outputs == {"success": step % 2 == 0, "total_reward": 0.5}
+        for span, turn in zip(spans, episodes[step]["turns"], strict=True):
+            assert {**span.inputs, **span.outputs} == turn
+            assert (span.status.status_code == "ERROR") == (turn["rejection"] is not None)
+        assert (
+            trace.info.trace_metadata["mlflow.sourceRun"] == active_runs(study)["SAMPO · sokoban · s1"]["id"]
+        )
+        told = {"outcome": "collapsed", "success": "yes" if step % 2 == 0 else "no", "is_clipping": "cispo"}
+        assert told.items() <= trace.info.tags.items()
+    times = [found[step].info.request_time for step in sorted(found)]
+    assert times == sorted(times)
+
+
+def test_traces_are_sent_once_whatever_is_lost_in_between(study, empty_store) -> None:
+    sample_episodes(study, "aaaaaaaaaaaa-s0", 3)
+    sync_study(study.folder)
+    first = stored_traces(study)
+    assert sync_study(study.folder).uploads == 0
+    connection = sqlite3.connect(database(study.folder))
+    with connection:
+        connection.execute("delete from tags where key in ('arena.uploaded', 'arena.traces')")
+    connection.close()
+    assert sync_study(study.folder).ok
+    again = stored_traces(study)
+    assert {step: trace.info.trace_id for step, trace in again.items()} == {
+        step: trace.info.trace_id for step, trace in first.items()
+    }
+    assert [len(trace.data.spans) for trace in again.values()] == [
+        len(trace.data.spans) for trace in first.values()
+    ]
+    study.folder.parent.rename(study.folder.parent.with_name("moved"))
+    study.folder = study.folder.parent.with_name("moved") / "tried"
+    shutil.copy(empty_store, database(study.folder))
+    assert sync_study(study.folder).ok
+    assert sorted(stored_traces(study)) == [0, 1, 2]
+
+
+def test_the_traces_of_a_run_that_was_made_anew_are_those_of_the_new_run(study, row_of) -> None:
+    sample_episodes(study, "aaaaaaaaaaaa-s0", 3)
+    sync_study(study.folder)
+    record = study.folder / "trials" / "aaaaaaaaaaaa-s0" / "metrics.jsonl"
+    record.write_text("".join(record.read_text().splitlines(keepends=True)[:2]))
+    study.rows(record.parent, [row_of["train"](step, **{"time/step": 3.25}) for step in (2, 3)])
+    assert sync_study(study.folder).ok
+    run = active_runs(study)["SAMPO · sokoban · s0"]["id"]
+    assert {trace.info.trace_metadata["mlflow.sourceRun"] for trace in stored_traces(study).values()} == {run}
+
+
+@pytest.mark.parametrize("code", ["ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED"])
+def test_a_store_without_traces_gets_everything_else(study, monkeypatch, code) -> None:
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos import databricks_pb2
+    from mlflow.tracing.client import TracingClient
+
+    def refuse(*_: object) -> None:
+        raise MlflowException("no such thing", databricks_pb2.ErrorCode.Value(code))
+
+    sample_episodes(study, "aaaaaaaaaaaa-s0", 3)
+    monkeypatch.setattr(TracingClient, "start_trace", refuse)
+    result = sync_study(study.folder)
+    assert [error for error in result.errors if "aaaaaaaaaaaa-s0" not in error or "traces" not in error] == []
+    assert len(result.errors) == 1
+    assert sync_study(study.folder).errors == ()
+    assert stored_numbers(study) == written_numbers(study)
 
 
 def test_numbers_that_are_not_finite_are_gaps_in_a_curve(study) -> None:
