@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from analysis.early_warning import EarlyWarning
 from analysis.precursors import Diagnostic, RunPanel, sequence_of_events, warning_order
+from analysis.resampling import counts_interval
 
 DEPTH = Diagnostic("depth", ("train/depth",), 1)
 
@@ -55,6 +56,30 @@ def test_the_area_equals_that_of_scikit_learn() -> None:
     false, true, _ = roc_curve(labels, at, drop_intermediate=False)
     for rate, share in zip(*found.curve, strict=True):
         assert share == pytest.approx(true[false <= rate + 1e-9].max())
+
+
+def test_the_interval_of_an_area_is_made_of_areas_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block that occurs twice in a resample weighs twice, its collapses and its healthy runs alike."""
+    random = np.random.default_rng(5)
+    cases = [run(random.normal(1, 1, 20), onset=20, seed=k % 6) for k in range(12)]
+    others = [run(random.normal(0, 1, 30), seed=k % 6) for k in range(15)]
+    resampled = []
+
+    def spy(statistic: Any, blocks: int, **options: Any) -> Any:
+        resampled.append(statistic)
+        return counts_interval(statistic, blocks, **options)
+
+    monkeypatch.setattr("analysis.precursors.counts_interval", spy)
+    found = RunPanel([*cases, *others]).separation(DEPTH, 5)
+    at = [trial.train["train/depth"].iloc[12:15].mean() for trial in (*cases, *others)]
+    counts = random.multinomial(6, [1 / 6] * 6, size=100).astype(float)
+    block = [*(k % 6 for k in range(12)), *(k % 6 for k in range(15))]
+    expected = [
+        roc_auc_score([1] * 12 + [0] * 15, at, sample_weight=[row[number] for number in block])
+        for row in counts
+    ]
+    assert resampled[0](counts) == pytest.approx(expected)
+    assert found.area.low < np.quantile(expected, 0.1) < np.quantile(expected, 0.9) < found.area.high
 
 
 def test_only_runs_at_risk_are_compared() -> None:
