@@ -63,7 +63,7 @@ def test_the_interval_of_an_area_is_made_of_areas_of_scikit_learn(monkeypatch: p
     random = np.random.default_rng(5)
     cases = [run(random.normal(1, 1, 20), onset=20, seed=k % 6) for k in range(12)]
     others = [run(random.normal(0, 1, 30), seed=k % 6) for k in range(15)]
-    resampled = []
+    resampled: list[Any] = []
 
     def spy(statistic: Any, blocks: int, **options: Any) -> Any:
         resampled.append(statistic)
