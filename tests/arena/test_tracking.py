@@ -206,6 +206,18 @@ def test_the_searches_we_recommend_find_what_they_say(study) -> None:
         client.search_runs([experiment], example)
 
 
+def test_the_searches_we_recommend_for_traces_find_what_they_say(study) -> None:
+    sample_episodes(study, "aaaaaaaaaaaa-s0", 3)
+    sample_episodes(study, "aaaaaaaaaaaa-s1", 3)
+    sync_study(study.folder)
+    client, experiment = open_experiment(study.folder.parent, default_uri(study.folder.parent), "tried")
+    page = Path(__file__).parents[2] / "docs" / "mlflow.md"
+    examples = [line.strip() for line in page.read_text().splitlines() if line.startswith("    tag.")]
+    found = [client.search_traces([experiment], filter_string=example) for example in examples]
+    told = [{(t.info.tags["outcome"], t.info.tags["step"]) for t in traces} for traces in found]
+    assert told == [{("stable", "1"), ("collapsed", "1")}, {("collapsed", "1")}]
+
+
 def test_artifacts_lie_beside_the_studies(study) -> None:
     trial = study.folder / "trials" / "aaaaaaaaaaaa-s0"
     bins = {"edges": [-1, 0, 1], "exact": 2}
