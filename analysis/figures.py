@@ -9,6 +9,7 @@ from pathlib import Path
 
 from analysis.conclusions import Conclusions
 from analysis.measures import RunTable
+from analysis.plot_budgets import draw_budgets
 from analysis.plot_effects import draw_cell_map, draw_interactions, draw_survival
 from analysis.plot_gates import draw_gates
 from analysis.plot_gradients import draw_gradient_weights
@@ -66,6 +67,12 @@ FIGURES = (
         "Thin lines that part from the thick one are seeds that went their own way. A cross marks the first"
         " evaluation of a collapse; the collapse lies between it and the evaluation before.",
         draw_learning_curves,
+    ),
+    _Figure(
+        "budgets",
+        "Success over what it cost",
+        "A method that leads over steps and not over episodes or tokens buys its lead with longer steps.",
+        draw_budgets,
     ),
     _Figure(
         "outcomes",

@@ -113,7 +113,7 @@ def run_table(study: Study) -> RunTable:
                 "result": result,
                 "collapsed": bad,
                 "final": verdict.final if result else None,
-                "area": mean_success(steps, _carried(trial, success), _planned(trial)) if result else None,
+                "area": mean_success(steps, carried(trial, success), _planned(trial)) if result else None,
                 "healthy": float(not bad) if result else None,
                 "good": float(trial.status == "stable" and verdict.learned is True) if result else None,
                 "time": float(verdict.onset if bad and verdict.onset is not None else _last_step(trial)),
@@ -182,13 +182,13 @@ def _add_budgets(table: pd.DataFrame, trials: Sequence[Trial]) -> dict[tuple[str
                 used, success = curves[trial.id]
                 budget = budgets.get((trial.env, unit), 0.0)
                 since = (1 - FINAL_SHARE) * budget if name == "final" else 0.0
-                values[trial.id] = mean_success(used, _carried(trial, success), budget, since=since)
+                values[trial.id] = mean_success(used, carried(trial, success), budget, since=since)
             table[f"{name}_{unit}"] = pd.Series(values, dtype=float).reindex(table.index)
     return budgets
 
 
-def _carried(trial: Trial, success: Floats) -> Floats:
-    """What a run stopped at its collapse goes on with is its last trailing mean, not its last evaluation."""
+def carried(trial: Trial, success: Floats) -> Floats:
+    """Success of a trial as it goes on: stopped at its collapse, with its last trailing mean."""
     if len(success) and trial.verdict.carried and trial.verdict.final is not None:
         success = success.copy()
         success[-1] = trial.verdict.final

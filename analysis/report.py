@@ -104,6 +104,7 @@ def render(
         [
             "## What each choice does",
             *evidence.budgets(found),
+            *_show(drawn, "budgets"),
             *evidence.effects(found),
             *refusals(study.design, study.estimable),
             *_show(drawn, "interactions", "cell_map"),
