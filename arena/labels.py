@@ -65,10 +65,15 @@ def option_label(name: str, differs: Mapping[Key, Any]) -> str:
 def differences(ours: Any, theirs: Any) -> dict[Key, Any]:
     """The leaves of `ours` that are not the same in `theirs`; what only `theirs` has is None.
 
-    What is off (None) is no difference from what does not say so.
+    What is off (None) is no difference from what says nothing of it.
     """
     mine, other = _leaves(ours), _leaves(theirs)
-    changed = {key: value for key, value in mine.items() if other.get(key) != value}
+    changed = {
+        key: value
+        for key, value in mine.items()
+        if other.get(key) != value
+        or (value is None and any(_overlap(key, told) for told in other.keys() - {key}))
+    }
     gone = {key: None for key in other if not any(_overlap(key, kept) for kept in mine)}
     return changed | gone
 
