@@ -19,6 +19,7 @@ from rich.console import Console
 
 from arena import cli
 from arena.locks import Lock
+from arena.records import Outcome, write_outcome
 from arena.status_watch import watch
 
 ROOT = Path(__file__).parents[2]
@@ -201,10 +202,31 @@ def test_run_hands_the_plan_and_the_switches_on(
     assert ran.code == 1
     (asked,) = controller.asked
     study = asked.pop("study")
-    assert asked == {"retry_failed": True, "available_only": True, "address": "somewhere"}
+    assert asked == {"retry_failed": True, "available_only": True, "address": "somewhere", "reuse": []}
     assert study.folder == tmp_path / "kept" / "tried"
     assert study.trials[0].config.trainer.steps == 3
     assert study.assignments == ("trainer.steps=3",)
+
+
+def test_run_says_what_other_studies_have_and_takes_it_over_when_told(
+    arena: Run, grid: Callable[..., str], controller: Controller, tmp_path: Path
+) -> None:
+    path = grid(seeds=2)
+    assert arena("run", path, "--yes").code == 0
+    trial = controller.asked[0]["study"].trials[1].id
+    other = tmp_path / "studies" / "other" / "trials" / trial
+    other.mkdir(parents=True)
+    write_outcome(other, Outcome("stable"))
+    told = arena("run", path, "--yes")
+    assert "other has results of 1 of them: `--reuse other` takes these over" in told.err
+    assert controller.asked[1]["reuse"] == []
+    taken = arena("run", path, "--yes", "--reuse", "other")
+    assert "1 are taken over from other" in taken.err
+    assert [folder.name for folder in controller.asked[2]["reuse"]] == ["other"]
+    wrong = arena("run", path, "--yes", "--reuse", "another")
+    assert wrong.code == 2
+    assert "no study 'another'" in wrong.err
+    assert len(controller.asked) == 3
 
 
 def test_run_may_be_about_some_trials_only(
