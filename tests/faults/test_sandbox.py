@@ -53,13 +53,22 @@ def pool(host):
         yield pool
 
 
+@pytest.fixture(scope="module")
+def patient_pool(host):
+    """For what memory is to stop: where the machine hands pages out slowly, time would be first."""
+    with SandboxPool(LIMITS.model_copy(update={"cpu_seconds": 5.0, "wall_seconds": 15.0}), workers=1) as pool:
+        assert pool.run([ANSWER])[0].output == "42\n"
+        yield pool
+
+
 def escaped(finished):
     # a traceback shows the program's lines, indented
     return re.findall(r"^ESCAPED.*", finished.output, re.MULTILINE)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_is_contained_and_the_pool_still_answers(pool, host, program):
+def test_is_contained_and_the_pool_still_answers(pool, patient_pool, host, program):
+    pool = patient_pool if "memory" in program.endings and "cpu" not in program.endings else pool
     before = set(descendants(os.getpid()))
     code = program.code
     for name, value in host.items():
