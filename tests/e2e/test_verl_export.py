@@ -7,11 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.trainers.native.test_language_model import make_model
 from trainers.verl import schema
 
 ARENA = [sys.executable, "-c", "from arena.cli import main; main()"]
@@ -32,7 +35,25 @@ def arena(*arguments: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_an_exported_command_trains_the_trial_by_itself(tmp_path: Path) -> None:
+def tiny(_: Path) -> dict[str, Any]:
+    """The built-in policy, cloned for a moment."""
+    return {"cloning": {"episodes": 100, "stages": [{"steps": 30, "learning_rate": 3e-3}]}}
+
+
+def language_model(folder: Path) -> dict[str, Any]:
+    """A random model of transformers, cloned by supervised learning on the expert's episodes."""
+    return {
+        "model": "language_model",
+        "model.path": str(make_model(folder / "model", template=True)),
+        "prompt": {"style": "full", "history": 0, "max_response_tokens": 64},
+        "cloning": {"episodes": 20, "batch": 8, "stages": [{"steps": 10, "learning_rate": 3e-3}]},
+    }
+
+
+@pytest.mark.parametrize("policy", [tiny, language_model])
+def test_an_exported_command_trains_the_trial_by_itself(
+    tmp_path: Path, policy: Callable[[Path], dict[str, Any]]
+) -> None:
     grid = {
         "name": "exported",
         "methods": ["GRPO"],
@@ -41,9 +62,9 @@ def test_an_exported_command_trains_the_trial_by_itself(tmp_path: Path) -> None:
         "profile": "laptop",
         "overrides": {
             "trainer": {"steps": 1, "groups": 2, "group_size": 2, "minibatch": {"count": 1}},
-            "cloning": {"episodes": 100, "stages": [{"steps": 30, "learning_rate": 3e-3}]},
             "evaluation": {"every": 1, "episodes": 2},
-            "env": {"train_levels": 50, "eval_levels": 16},
+            "env": {"train_levels": 50, "eval_levels": 16, "max_turns": 7},
+            **policy(tmp_path),
         },
     }
     (tmp_path / "exported.yaml").write_text(yaml.safe_dump(grid))
