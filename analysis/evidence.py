@@ -38,13 +38,7 @@ def verdicts(found: Conclusions) -> list[str]:
         )
     claims = [*found.declared, *(claim for claim in found.findings if claim.verdict != "not testable")]
     if claims:
-        blocks.append(
-            table(
-                ("claim", "verdict", "effect", "blocks", "runs", "p, corrected", "why"),
-                [_claim_row(claim) for claim in claims],
-                right=(3, 4),
-            )
-        )
+        blocks.append(_claims(claims))
         blocks.append(
             "Effects are positive where the claim holds. The verdicts are defined in the documentation, under"
             " *What the statistics mean*."
@@ -52,16 +46,26 @@ def verdicts(found: Conclusions) -> list[str]:
     return blocks
 
 
-def _claim_row(claim: Claim) -> list[str]:
-    return [
-        claim.text if claim.name != claim.text else escape(claim.text),
-        f"**{claim.verdict}**",
-        interval(claim.effect) if claim.effect else "-",
-        str(claim.blocks or "-"),
-        str(claim.runs or "-"),
-        p_text(claim.p_holm),
-        escape(claim.reason),
+def _claims(claims: Sequence[Claim], *, measures: bool = False) -> str:
+    """A row per claim; measures: with what each is measured in."""
+    header = ["claim", "verdict", "effect", "blocks", "runs", "p, corrected", "why"]
+    rows = [
+        [
+            claim.text if claim.name != claim.text else escape(claim.text),
+            f"**{claim.verdict}**",
+            interval(claim.effect) if claim.effect else "-",
+            str(claim.blocks or "-"),
+            str(claim.runs or "-"),
+            p_text(claim.p_holm),
+            escape(claim.reason),
+        ]
+        for claim in claims
     ]
+    if measures:
+        header.insert(1, "measure")
+        for row, claim in zip(rows, claims, strict=True):
+            row.insert(1, claim.measure)
+    return table(header, rows, right=(3 + measures, 4 + measures))
 
 
 def findings(found: Conclusions) -> list[str]:
@@ -117,23 +121,7 @@ def gates(found: Conclusions) -> list[str]:
     ]
     return [
         f"**{found.gates.conclusion}**",
-        table(
-            ("comparison", "measure", "verdict", "effect", "blocks", "runs", "p, corrected", "why"),
-            [
-                [
-                    claim.text,
-                    claim.measure,
-                    f"**{claim.verdict}**",
-                    interval(claim.effect) if claim.effect else "-",
-                    str(claim.blocks or "-"),
-                    str(claim.runs or "-"),
-                    p_text(claim.p_holm),
-                    escape(claim.reason),
-                ]
-                for claim in found.gates.claims
-            ],
-            right=(4, 5),
-        ),
+        _claims(found.gates.claims, measures=True),
         "Gates are compared where they are equally tight: in the first 16 updates of runs without a gate,"
         " equal shares of the tokens of a sign of the advantage lie outside. What they then hold back is"
         " their doing, and a check on the matching:",

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.arms import Contrast, difference, restricted
+from analysis.arms import difference, restricted
 from analysis.calibration import LEVELS, SHARES, SIDES, outside, within
 from analysis.factors import settings
 from analysis.measures import RunTable
 from analysis.resampling import Interval, seed_interval
 from analysis.study import Trial
-from analysis.verdicts import SMALLEST_RISK, SMALLEST_SUCCESS, Claim, claimed, judged
+from analysis.verdicts import SMALLEST_RISK, SMALLEST_SUCCESS, Claim, Verdict, claimed, judged
 
 AXIS = "is_clipping"
 LEVEL, TIGHTNESS, SIDE = "gate level", "tightness", "gated side"
@@ -166,39 +166,34 @@ def _claims(runs: RunTable) -> list[Claim]:
         ):
             contrast = difference(table, setting, arms, metric)
             measure = "final success" if metric == "final" else "share that did not collapse"
-            claims.append(
-                claimed(name, text.format(verb), measure, contrast, smallest, _by_context(contrast))
-            )
+            claims.append(claimed(name, text.format(verb), measure, contrast, smallest))
     return claims
 
 
-def _by_context(contrast: Contrast) -> list[str]:
-    return [f"{contrast.runs} runs in {contrast.contexts} contexts"] if contrast.runs else []
-
-
 def _conclusion(claims: Sequence[Claim]) -> str:
-    """One sentence. What is supported in success or in collapse counts."""
-    supported = {claim.name for claim in claims if claim.verdict == "supported"}
-    none = {
-        name
-        for name in ("level", "tightness")
-        if all(claim.verdict == "no effect" for claim in claims if claim.name == name)
-    }
-    if {"level", "tightness"} <= supported:
-        return "Both: a tight gate helps, and at equal tightness one of sequences helps more."
-    if "tightness" in supported:
-        rest = "makes no difference" if "level" in none else "shows no effect that could be established"
-        return f"The tight band: at equal tightness the level of the ratio {rest}."
-    if "level" in supported:
-        return "The sequence level: at equal tightness it helps, and tightness alone was not shown to."
-    return "Undecided: neither level nor tightness shows an effect that could be established."
+    """What tightness and level were found to do, in success or in collapse, in one sentence."""
+    tight, level = (_does([c.verdict for c in claims if c.name == name]) for name in ("tightness", "level"))
+    found = [name for name, does in (("tight band", tight), ("sequence level", level)) if does == "helps"]
+    lead = f"The {' and the '.join(found)}" if found else "Neither was shown to help"
+    return f"{lead}: a tight gate {tight}, and at equal tightness a sequence's gate {level}."
+
+
+def _does(verdicts: Sequence[Verdict]) -> str:
+    found = {"supported", "contradicted"}.intersection(verdicts)
+    if len(found) == 2:
+        return "helps in one measure and hurts in the other"
+    if found:
+        return "helps" if "supported" in found else "hurts"
+    return "makes no difference" if set(verdicts) == {"no effect"} else "was not shown to matter"
 
 
 def _arms(runs: RunTable, trials: Sequence[Trial], shares: Mapping[str, float]) -> list[Arm]:
     of_trial = {trial.id: trial for trial in trials}
     others = [name for name in runs.settings if name not in (LEVEL, TIGHTNESS, SIDE)]
-    around = runs.table["block"].str.replace(r"^[^,]*, clone \d+, seed \d+(, )?", "", regex=True)
-    labels = [around, *(f"{name.rpartition('.')[2]} " + runs.table[name].astype(str) for name in others)]
+    labels = [
+        runs.table["surroundings"],
+        *(f"{name.rpartition('.')[2]} " + runs.table[name].astype(str) for name in others),
+    ]
     context = pd.Series(
         [", ".join(filter(None, parts)) for parts in zip(*labels, strict=True)], runs.table.index
     )

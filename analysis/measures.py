@@ -49,11 +49,12 @@ SURROUNDINGS = ("env", "model", "cloning")
 class RunTable:
     """A row per trial that has records, indexed by its id.
 
-    table: columns `settings`, and env, cell, label, methods, block (environment, clone, seed; and model,
-    clone's recipe or keys of the environment where these vary), status, result
-    (whether it has one), collapsed, final, area, healthy, good (floats, NaN without a result), time (the step
-    of its collapse, else the last one seen), event (whether it collapsed there), and per unit `area_<unit>`
-    and `final_<unit>` at the largest budget all runs of the environment had, NaN where it was not counted.
+    table: columns `settings`, and env, cell, label, methods, surroundings (model, clone's recipe and keys of
+    the environment where these vary within it, as text), block (environment, clone, seed and surroundings),
+    status, result (whether it has one), collapsed, final, area, healthy, good (floats, NaN without a result),
+    time (the step of its collapse, else the last one seen), event (whether it collapsed there), and per unit
+    `area_<unit>` and `final_<unit>` at the largest budget all runs of the environment had, NaN where it was
+    not counted.
     settings: the settings in which cells differ and that are not surroundings, axes first. excluded: failed
     trials, and those that recorded nothing, by id with their status.
     """
@@ -99,6 +100,7 @@ def run_table(study: Study) -> RunTable:
         verdict, result = trial.verdict, trial.has_result
         bad = trial.status in BAD_ENDS
         steps, success = success_by(trial, "step")
+        surroundings = ", ".join(f"{name} {varying.at[trial.cell, name]!s}" for name in around)
         rows.append(
             {
                 **{name: varying.at[trial.cell, name] for name in settings},
@@ -106,9 +108,8 @@ def run_table(study: Study) -> RunTable:
                 "cell": trial.cell,
                 "label": trial.label,
                 "methods": trial.methods,
-                "block": ", ".join(
-                    [trial.block, *(f"{name} {varying.at[trial.cell, name]!s}" for name in around)]
-                ),
+                "surroundings": surroundings,
+                "block": ", ".join(filter(None, (trial.block, surroundings))),
                 "status": trial.status,
                 "result": result,
                 "collapsed": bad,
@@ -129,7 +130,7 @@ def run_table(study: Study) -> RunTable:
 
 
 _COLUMNS = (
-    *("env", "cell", "label", "methods", "block", "status", "result", "collapsed"),
+    *("env", "cell", "label", "methods", "surroundings", "block", "status", "result", "collapsed"),
     *MEASURES,
     *("time", "event"),
 )

@@ -16,6 +16,7 @@ from analysis.evidence import gates as section
 from analysis.gates import LEVEL, RANDOM, Gates, judge_gates
 from analysis.measures import run_table
 from analysis.plot_gates import draw_gates
+from analysis.report import write_report
 from analysis.study import load_study
 
 New = Callable[..., Any]
@@ -102,16 +103,22 @@ def test_gates_are_matched_by_what_lies_outside_without_them(study_of: New) -> N
 @pytest.mark.parametrize(
     ("end", "words", "expected"),
     [
-        (lambda level, share: 0.6 if share > 0.1 else 0.15, "The tight band", {"tightness": "supported"}),
+        (lambda level, share: 0.6 if share > 0.1 else 0.15, "The tight band:", {"tightness": "supported"}),
         (
             lambda level, share: 0.6 if level == "sequence" else 0.15,
-            "The sequence level",
+            "The sequence level:",
             {"level": "supported"},
         ),
-        (lambda level, share: 0.6, "Undecided", {"which tokens": "supported"}),
+        (
+            lambda level, share: 0.6 if level == "token" else 0.15,
+            "Neither was shown to help: a tight gate makes no difference, and at equal tightness a"
+            " sequence's gate hurts.",
+            {"level": "contradicted"},
+        ),
+        (lambda level, share: 0.6, "Neither was shown to help", {"which tokens": "supported"}),
         (
             lambda level, share: 0.3 + 0.2 * (share > 0.1) + 0.2 * (level == "sequence"),
-            "Both",
+            "The tight band and the sequence level:",
             {"level": "supported", "tightness": "supported"},
         ),
     ],
@@ -128,9 +135,7 @@ def test_what_decides_is_found(
             assert "supported" not in verdict
 
 
-def test_one_sided_gates_and_other_weights_are_arms_of_their_own(
-    new_study: New, method: New, tmp_path: Path
-) -> None:
+def test_one_sided_gates_and_other_weights_are_arms_of_their_own(new_study: New, method: New) -> None:
     builder = new_study()
     for seed in SEEDS:
         builder.trial(method("no gate", 0.1, "none"), seed)
@@ -141,12 +146,13 @@ def test_one_sided_gates_and_other_weights_are_arms_of_their_own(
     assert found.gates is not None
     assert {arm.level for arm in found.gates.arms} == {"none", "sequence, weight token", "sequence"}
     assert {claim.verdict for claim in found.gates.claims} == {"not testable"}
-    assert draw_gates(found.gates.arms, tmp_path / "gates.png") == ""
-    assert (tmp_path / "gates.png").stat().st_size > 10_000
     assert LEVEL not in found.runs.settings
-    text = "\n".join(section(found))
-    assert found.gates.conclusion in text
-    assert "`sequence, weight token`" in text
+    report = write_report(builder.folder)
+    text = report.read_text()
+    assert f"## Tight band or sequence level\n\n**{found.gates.conclusion}**" in text
+    assert "| `sequence, weight token` | both | 20" in text
+    assert "(figures/gates.png)" in text
+    assert (report.parent / "figures" / "gates.png").stat().st_size > 10_000
 
 
 def test_without_runs_that_had_no_gate_tightness_is_unknown(
@@ -169,3 +175,19 @@ def test_a_study_without_gates_says_nothing_of_them(new_study: New, method: New)
     found = conclude(load_study(builder.plan()))
     assert found.gates is None
     assert section(found) == []
+
+
+def test_gates_in_different_surroundings_are_told_apart(new_study: New, method: New) -> None:
+    builder = new_study()
+    for hidden in (32, 64):
+        model = {"name": "tiny", "hidden": hidden}
+        for seed in range(2):
+            builder.trial(method(f"no gate {hidden}", 0.1, "none"), seed, model=model)
+            gate = gated("token", 0.2, "low", "high")
+            builder.trial(method(f"token {hidden}", 0.5), seed, is_clipping=gate, model=model)
+    study = load_study(builder.plan())
+    gates = judge_gates(run_table(study), study.trials)
+    assert gates is not None
+    contexts = {arm.context for arm in gates.arms}
+    assert contexts == {"model tiny(hidden=32)", "model tiny(hidden=64)"}
+    assert [arm.results for arm in gates.arms] == [2, 2, 2, 2]

@@ -181,7 +181,7 @@ def test_what_was_started_again_and_what_ran_out_of_memory_is_said(
     assert f"fewer rows in memory at once: `{builder.entries[0]['id']}` (16)." in text
 
 
-def test_which_trainer_ran_is_said_where_a_back_end_says_it(
+def test_which_trainer_ran_and_in_which_study_is_said_where_a_trial_says_it(
     new_study: Callable[..., Any], methods: Sequence[Any]
 ) -> None:
     builder = new_study()
@@ -189,7 +189,8 @@ def test_which_trainer_ran_is_said_where_a_back_end_says_it(
         sheet = builder.trial(methods[0], seed, until=2) / "trial.yaml"
         if seed:
             document = yaml.safe_load(sheet.read_text())
-            document["provenance"]["trainer"] = "verl's V1 trainer"
+            document["provenance"] |= {"trainer": "verl's V1 trainer", "taken_from": "masking"}
             sheet.write_text(yaml.safe_dump(document))
     text = "\n".join(what_ran(load_study(builder.plan())))
     assert re.search(r"trainer \| verl's V1 trainer \(2 trials\)", text)
+    assert "| taken over | from masking (2 trials) |" in text
