@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -40,7 +40,8 @@ class Cell:
     clone: the id of the clone that seed 0 starts from, and all others unless each has its own; data: what the
     environment's episodes are made of; problems: why they cannot run on this machine.
     surroundings, levels: the level of every factor that may vary: of environment and swept keys, and of axes
-    and a point's own settings. rank: of the first rule of `priority` that is about it.
+    and a point's own settings. rank: of the first rule of `priority` that is about it. swept: the value of
+    every swept key that it takes.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Cell:
     surroundings: Mapping[str, Hashable]
     levels: Mapping[str, Hashable]
     rank: int = 0
+    swept: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make_cells(
@@ -206,6 +208,7 @@ class _Maker:
             surroundings=around.levels,
             levels=_decided(around, name.levels),
             rank=self._rank(around, point, whole),
+            swept=around.swept,
         )
 
     def _clone(self, config: TrialConfig, env: CheckedEnv, texts: Mapping[str, str]) -> str:

@@ -49,6 +49,7 @@ class PlannedTrial:
     rank: trials of a lower one are started first.
     data: what its environment's episodes are made of (`Environment.data_id`).
     search: the id of the search whose candidate it tries; empty for trials whose results are compared.
+    swept: the value of every key of the grid's `sweep` that it takes, as its label shows it.
     """
 
     id: str
@@ -66,6 +67,7 @@ class PlannedTrial:
     rank: int = 0
     data: str = ""
     search: str = ""
+    swept: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,7 @@ def _trials(
             clone=clones.of(cell, seed),
             data=cell.data,
             rank=cell.rank,
+            swept=cell.swept,
         )
         for seed in seeds
         for cell, resources in placed

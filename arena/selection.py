@@ -31,7 +31,8 @@ def select(
             raise MistakesError([Mistake(place, "", str(error))]) from None
         if all(facts_of(trial)(condition.key) is MISSING for trial in study.trials):
             key = ".".join(condition.key)
-            near = nearest(key, [*AXES, "env", "seed", "method", *scalar_keys()])
+            swept = dict.fromkeys(name for trial in study.trials for name in trial.swept)
+            near = nearest(key, [*AXES, "env", "seed", "method", *swept, *scalar_keys()])
             suggestion = f"; did you mean {near!r}?" if near else ""
             raise MistakesError([Mistake(place, "", f"no trial has {key!r}{suggestion}")])
         found = [trial for trial in found if condition.holds(facts_of(trial))]
@@ -44,7 +45,7 @@ def select(
 
 
 def facts_of(trial: PlannedTrial) -> Facts:
-    """A planned trial as conditions see it: its configuration, and `env`, `seed` and `method`."""
+    """A planned trial as conditions see it: configuration, swept keys, and `env`, `seed` and `method`."""
 
     def facts(key: Key) -> Any:
         first, *rest = key
@@ -54,6 +55,8 @@ def facts_of(trial: PlannedTrial) -> Facts:
             return trial.methods[0] if trial.methods else trial.label
         if key == ("seed",):
             return trial.seed
+        if ".".join(key) in trial.swept:
+            return trial.swept[".".join(key)]
         if first in AXES:
             option = getattr(trial.config, first)
             return dig(option.parameters, tuple(rest)) if rest else option.option

@@ -248,6 +248,23 @@ def test_run_may_be_about_some_trials_only(
         assert message in ran.err
 
 
+def test_run_may_be_about_the_trials_of_a_swept_value(
+    arena: Run, grid: Callable[..., str], controller: Controller
+) -> None:
+    sweep = {
+        "pace": {"slow": {"trainer.learning_rate": 1e-4}, "fast": {"trainer.learning_rate": 1e-3}},
+        "trainer.steps": [2, 3],
+    }
+    path = grid(sweep=sweep, seeds=1)
+    assert arena("run", path, "--yes", "--only", "pace=fast", "--only", "trainer.steps=3").code == 0
+    asked = controller.asked[0]
+    chosen = [trial.config.trainer for trial in asked["study"].trials if trial.id in asked["only"]]
+    assert [(trainer.learning_rate, trainer.steps) for trainer in chosen] == [(1e-3, 3)]
+    wrong = arena("run", path, "--yes", "--only", "pase=fast")
+    assert wrong.code == 2
+    assert "no trial has 'pase'; did you mean 'pace'?" in wrong.err
+
+
 @pytest.mark.usefixtures("study")
 def test_rm_asks_and_removes(arena: Run, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
