@@ -20,6 +20,7 @@ from analysis.markdown import escape
 from analysis.page import html_page
 from analysis.plot_tuning import draw_tuning
 from analysis.provenance import what_ran
+from analysis.publication import check_target, publish
 from analysis.results import Cell, summarise
 from analysis.study import Study, load_study
 from analysis.tables import links, write_tables
@@ -39,13 +40,22 @@ STABILITY = (
 )
 
 
-def write_report(study: Path, progress: Callable[[str], None] | None = None, *, latex: bool = False) -> Path:
+def write_report(
+    study: Path,
+    progress: Callable[[str], None] | None = None,
+    *,
+    latex: bool = False,
+    publication: Path | None = None,
+) -> Path:
     """Write `report.md`, `report.html`, figures and tables into a study's folder `report`; returns the first.
 
     Works on whatever there is: unfinished, failed and missing trials are named and never averaged in. Raises
     FileNotFoundError where there is no study. progress: told what is being done; latex: tables of the report
-    as `tables.tex` too.
+    as `tables.tex` too; publication: a folder for a small copy of it (`analysis.publication`), whose page is
+    returned then. Raises FileExistsError, before anything is written, where that folder holds something else.
     """
+    if publication:
+        check_target(publication)
     tell = progress or (lambda _: None)
     tell("reading the study")
     loaded = load_study(Path(study))
@@ -67,6 +77,9 @@ def write_report(study: Path, progress: Callable[[str], None] | None = None, *, 
     _replace(folder / "report.html", html_page(text, folder))
     if latex:
         _replace(folder / "tables.tex", latex_tables(cells, found))
+    if publication:
+        alone = render(loaded, cells, drawn, found, tuning_note=note, curves=False)
+        return publish(folder, alone, publication)
     return path
 
 
@@ -77,10 +90,12 @@ def render(
     found: Conclusions | None = None,
     *,
     tuning_note: str | None = None,
+    curves: bool = True,
 ) -> str:
     """The report as markdown; figures are linked relative to the report's folder.
 
-    tuning_note: what goes below the figure of tuning; None where there is none.
+    tuning_note: what goes below the figure of tuning; None where there is none. curves: whether it links to
+    the numbers of all steps.
     """
     found = found or conclude(study)
     parts = [
@@ -126,7 +141,7 @@ def render(
         ["## Trials that do not count", *sections.not_counted(study, cells)],
         ["## Beside the paper", *sections.beside_the_paper(cells)],
         ["## Thresholds", *sections.thresholds(study)],
-        ["## Numbers", links(study, found)],
+        ["## Numbers", links(study, found, curves=curves)],
     ]
     blocks = [block for part in parts if len(part) > 1 or part is parts[0] for block in part]
     return "\n\n".join(blocks) + "\n"

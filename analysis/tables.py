@@ -63,15 +63,14 @@ def curves_as_csv(study: Study) -> bool:
     return sum(frame.size for frame in frames) <= MOST_CSV_NUMBERS
 
 
-def links(study: Study, found: Conclusions) -> str:
-    """A sentence of markdown that leads to every file of numbers."""
-    curves = ["[curves.csv](curves.csv)"] if curves_as_csv(study) else []
-    curves.append("[curves.parquet](curves.parquet)")
+def links(study: Study, found: Conclusions, *, curves: bool = True) -> str:
+    """A sentence of markdown that leads to every file of numbers, with or without those of all steps."""
     named = [f"[{name}](tables/{name}.csv)" for name, table in statistics(found).items() if len(table)]
-    text = (
-        f"[trials.csv](trials.csv): a row per trial. {' and '.join(curves)}: every recorded number, a row per"
-    )
-    text += " trial and step."
+    text = "[trials.csv](trials.csv): a row per trial."
+    if curves:
+        files = ["curves.csv", "curves.parquet"] if curves_as_csv(study) else ["curves.parquet"]
+        linked = " and ".join(f"[{name}]({name})" for name in files)
+        text += f" {linked}: every recorded number, a row per trial and step."
     return text + (f" The statistics of this report in full: {', '.join(named)}." if named else "")
 
 

@@ -44,15 +44,26 @@ def status(name: str, watch: bool, studies: Path, output: str) -> int:
 @click.argument("name", metavar="STUDY")
 @click.option("--html", is_flag=True, help="Print the path of the page instead of that of the markdown.")
 @click.option("--latex", is_flag=True, help="Write its tables as LaTeX too, and print that path.")
+@click.option(
+    "--publish",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Write a small copy there, for version control, and print that path.",
+)
 @studies_option
-def report(name: str, html: bool, latex: bool, studies: Path) -> int:
+def report(name: str, html: bool, latex: bool, publish: Path | None, studies: Path) -> int:
     """Write a study's report again, from its files: report.md, report.html, figures, tables."""
+    if publish and (html or latex):
+        raise click.UsageError("--publish prints the path of its own page; leave out --html and --latex")
     folder = study_folder(name, studies)
     from analysis.report import write_report
     from arena.progress import progress_line
 
-    with progress_line("report") as tell:
-        path = write_report(folder, tell, latex=latex)
+    try:
+        with progress_line("report") as tell:
+            path = write_report(folder, tell, latex=latex, publication=publish)
+    except FileExistsError as error:
+        raise click.UsageError(str(error)) from None
     if latex:
         path = path.with_name("tables.tex")
     click.echo(path.with_name("report.html") if html else path)

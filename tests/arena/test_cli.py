@@ -265,6 +265,23 @@ def test_run_may_be_about_the_trials_of_a_swept_value(
     assert "no trial has 'pase'; did you mean 'pace'?" in wrong.err
 
 
+def test_a_report_is_published_into_a_folder_of_its_own(arena: Run, study: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    for wrong, message in (
+        (["--publish", str(study)], "holds plan.json"),
+        (["--publish", str(folder), "--html"], "leave out --html"),
+    ):
+        refused = arena("report", "tried", *wrong)
+        assert (refused.code, refused.out) == (2, "")
+        assert message in refused.err
+        assert not folder.exists()
+        assert not (study / "report").exists()
+    ran = arena("report", "tried", "--publish", str(folder))
+    assert (ran.code, ran.out.strip()) == (0, str(folder / "report.md"))
+    assert "fell from its best" in (folder / "report.md").read_text()
+    assert (study / "report" / "report.html").exists()
+
+
 @pytest.mark.usefixtures("study")
 def test_rm_asks_and_removes(arena: Run, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
