@@ -50,6 +50,21 @@ class PairEffect:
         effect = self.contrasts["final"].effect
         return self.p_holm is not None and self.p_holm < 0.05 and abs(effect.estimate) >= SMALLEST_SUCCESS
 
+    def sentence(self) -> str:
+        """Which option ends higher and by how much, as markdown."""
+        effect = self.contrasts["final"].effect
+        word, sign = ("higher", 1) if effect.estimate > 0 else ("lower", -1)
+        low, high = sorted((sign * effect.low, sign * effect.high))
+        # The name of an option speaks for itself, the value of a dotted key does not.
+        first, second = (
+            f"`{self.setting}={option}`" if "." in self.setting else f"`{option}`"
+            for option in (self.first, self.second)
+        )
+        return (
+            f"{second} ends {word} than {first} by {sign * effect.estimate:.2f} [{low:.2f}, {high:.2f}],"
+            " all else equal."
+        )
+
 
 @dataclass(frozen=True)
 class OptionSummary:
@@ -111,13 +126,7 @@ class Conclusions:
         ]
         for pair in self.pairs:
             if pair.established:
-                effect = pair.contrasts["final"].effect
-                word = "higher" if effect.estimate > 0 else "lower"
-                sentences.append(
-                    f"`{pair.second}` ends {word} than `{pair.first}` by {abs(effect.estimate):.2f}"
-                    f" [{min(abs(effect.low), abs(effect.high)):.2f},"
-                    f" {max(abs(effect.low), abs(effect.high)):.2f}], all else equal."
-                )
+                sentences.append(pair.sentence())
         return sentences
 
 

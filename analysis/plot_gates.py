@@ -15,7 +15,7 @@ from analysis.gates import Arm
 from analysis.plot_style import MUTED, PALETTE, figure_style, new_figure, save, shorten
 
 MOST_CONTEXTS = 4
-MOST_LEVELS = 4
+MOST_LEVELS = 5
 
 
 def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
