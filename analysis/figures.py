@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.conclusions import Conclusions
+from analysis.gates import Arm
 from analysis.measures import RunTable
 from analysis.plot_budgets import draw_budgets
 from analysis.plot_effects import draw_cell_map, draw_interactions, draw_survival
-from analysis.plot_gates import draw_gates
+from analysis.plot_gates import draw_distance, draw_gates
 from analysis.plot_gradients import draw_gradient_weights
 from analysis.plot_histograms import draw_histograms
 from analysis.plot_outcomes import draw_outcomes
@@ -207,6 +208,30 @@ class _RunsFigure:
     draw: Callable[[RunTable, Path], str | None]
 
 
+@dataclass(frozen=True)
+class _GateFigure:
+    name: str
+    title: str
+    reading: str
+    draw: Callable[[Sequence[Arm], Path], str | None]
+
+
+GATE_FIGURES = (
+    _GateFigure(
+        "gates",
+        "Gates of two levels",
+        "Lines that lie on one another: tightness decides. Lines that part: the level does.",
+        draw_gates,
+    ),
+    _GateFigure(
+        "gate_distance",
+        "Gates and how far the policy moved",
+        "Points of all colours on one falling line: what a gate is matters less than how far it lets the"
+        " policy go. This describes; nothing is tested by it.",
+        draw_distance,
+    ),
+)
+
 RUNS_FIGURES = (
     _RunsFigure(
         "interactions",
@@ -256,10 +281,12 @@ def draw_all(
             note = summary.draw(runs, path)
             if note is not None:
                 drawn.append(Drawn(summary.name, env, summary.title, path, summary.reading, note))
-    note = draw_gates(found.gates.arms, folder / "gates.png") if found.gates else None
-    if note is not None:
-        reading = "Lines that lie on one another: tightness decides. Lines that part: the level does."
-        drawn.append(Drawn("gates", "", "Gates of two levels", folder / "gates.png", reading, note))
+    arms = found.gates.arms if found.gates else ()
+    for of_gates in GATE_FIGURES if arms else ():
+        path = folder / f"{of_gates.name}.png"
+        note = of_gates.draw(arms, path)
+        if note is not None:
+            drawn.append(Drawn(of_gates.name, "", of_gates.title, path, of_gates.reading, note))
     note = draw_roc(found.levels, folder / "roc.png")
     if note is not None:
         reading = "A curve in the upper left corner sees collapses coming; one on the diagonal sees nothing."

@@ -30,6 +30,7 @@ LEVEL, TIGHTNESS, SIDE = "gate level", "tightness", "gated side"
 TOKEN, SEQUENCE, RANDOM = "token", "sequence", "token at random"
 TIGHT = 0.1
 """A gate with at least this share outside is called tight."""
+EARLY_STEPS = 2
 LEAST_SHARE = 0.001
 """With less outside, a gate does nothing: at one update per rollout all ratios are 1."""
 
@@ -39,7 +40,8 @@ class Arm:
     """One gate in one context: what it was meant to hold back, what it did, and what became of its runs.
 
     tightness: None where no run without a gate tells it. gated: realised share of tokens beyond the gate, by
-    steps, None for a random gate, which has no edge; kl: to the old policy, nats per token, by steps.
+    steps, None for a random gate, which has no edge; kl: to the old policy, nats per token, by steps;
+    early_kl: the same of the first `EARLY_STEPS` steps, before most collapses.
     """
 
     context: str
@@ -48,6 +50,7 @@ class Arm:
     tightness: float | None
     gated: float | None
     kl: float
+    early_kl: float
     final: Interval
     collapsed: int
     results: int
@@ -210,6 +213,7 @@ def _arms(runs: RunTable, trials: Sequence[Trial], shares: Mapping[str, float]) 
                 tightness=shares.get(first.cell),
                 gated=_gated(members),
                 kl=float(np.mean([_mean(trial, "train/kl_old") for trial in members])),
+                early_kl=float(np.mean([_mean(trial, "train/kl_old", EARLY_STEPS) for trial in members])),
                 final=seed_interval(results.groupby("block")["final"].mean()),
                 collapsed=int(results["collapsed"].sum()),
                 results=len(results),
@@ -227,8 +231,8 @@ def _gated(trials: Sequence[Trial]) -> float | None:
     return float(np.mean([_mean(t, "train/clip_low") + _mean(t, "train/clip_high") for t in trials]))
 
 
-def _mean(trial: Trial, metric: str) -> float:
-    return float(trial.train[metric].mean()) if metric in trial.train else float("nan")
+def _mean(trial: Trial, metric: str, steps: int | None = None) -> float:
+    return float(trial.train[metric].iloc[:steps].mean()) if metric in trial.train else float("nan")
 
 
 def _option(trial: Trial) -> str:

@@ -1,4 +1,4 @@
-"""The figure of gates: success and collapse against tightness, a line per level."""
+"""The figures of gates: success against how tight they are, and against how far they let a policy go."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from analysis.calibration import SHARES
-from analysis.gates import Arm
+from analysis.gates import EARLY_STEPS, Arm
 from analysis.plot_style import MUTED, PALETTE, figure_style, new_figure, save, shorten
 
 MOST_CONTEXTS = 4
 MOST_LEVELS = 5
+LEAST_POINTS = 4  # fewer show no line
+MARKERS = "os^Dv"
 
 
 def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
@@ -66,6 +68,60 @@ def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
         save(figure, path)
     left = len({arm.context for arm in gated}) - len(contexts)
     return f"{left} more contexts are in the table." if left else ""
+
+
+def draw_distance(arms: Sequence[Arm], path: Path) -> str | None:
+    """A point per arm, a colour per kind of gate, a marker per context; None without distances."""
+    moved = sorted((arm for arm in arms if arm.results and arm.early_kl > 0), key=lambda arm: arm.side == "-")
+    if len(moved) < LEAST_POINTS:
+        return None
+    labels = {arm.level: arm.level if arm.side == "-" else f"gate: {arm.level}" for arm in moved}
+    levels = list(labels)
+    contexts = list(dict.fromkeys(arm.context for arm in moved))
+    colours = {level: PALETTE[number % len(PALETTE)] for number, level in enumerate(levels)}
+    markers = {context: MARKERS[number % len(MARKERS)] for number, context in enumerate(contexts)}
+    legend = [
+        Line2D([], [], color=colours[level], marker="o", linestyle="", label=label)
+        for level, label in labels.items()
+    ]
+    if len(contexts) > 1:
+        legend += [
+            Line2D([], [], color=MUTED, marker=markers[context], linestyle="", label=shorten(context, 52))
+            for context in contexts
+        ]
+    with figure_style():
+        figure = new_figure(
+            3.4,
+            "How far the first steps moved the policy, and what became of it",
+            "A point is one gate, or clipping without one: final success (mean over blocks; bars: 95%"
+            " interval, with fewer than five blocks the range). KL to the old policy: mean of the first"
+            f" {EARLY_STEPS} steps. Hollow: at least half of its runs collapsed.",
+            legend,
+        )
+        axes = figure.subplots()
+        for arm in moved:
+            final = arm.final
+            reach = np.abs([[final.estimate - final.low], [final.high - final.estimate]])
+            colour = colours[arm.level]
+            axes.errorbar(
+                arm.early_kl,
+                final.estimate,
+                np.nan_to_num(reach),
+                color=colour,
+                marker=markers[arm.context],
+                ms=5.5,
+                elinewidth=1,
+                markerfacecolor="white" if 2 * arm.collapsed >= arm.results else colour,
+            )
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xlabel("KL to the old policy in the first steps, nats per token")
+        axes.set_ylabel("final success")
+        axes.tick_params(labelcolor=MUTED)
+        save(figure, path)
+    return ""
 
 
 def _line(axes: Sequence[Axes], arms: Sequence[Arm], colour: str, shift: float) -> None:

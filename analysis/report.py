@@ -135,7 +135,7 @@ def render(
         ],
         ["## How stable training was", *_show(drawn, *STABILITY)],
         ["## Tuning", *tuning_section(study, tuning_note)],
-        ["## Tight band or sequence level", *evidence.gates(found), *_show(drawn, "gates")],
+        ["## Tight band or sequence level", *evidence.gates(found), *_show(drawn, "gates", "gate_distance")],
         ["## The findings of the paper", *evidence.findings(found)],
         ["## What ran", *what_ran(study)],
         ["## Trials that do not count", *sections.not_counted(study, cells)],

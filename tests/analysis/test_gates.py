@@ -15,7 +15,7 @@ from analysis.conclusions import conclude
 from analysis.evidence import gates as section
 from analysis.gates import LEVEL, RANDOM, Gates, judge_gates
 from analysis.measures import run_table
-from analysis.plot_gates import draw_gates
+from analysis.plot_gates import draw_distance, draw_gates
 from analysis.report import write_report
 from analysis.study import load_study
 
@@ -191,3 +191,22 @@ def test_gates_in_different_surroundings_are_told_apart(new_study: New, method: 
     contexts = {arm.context for arm in gates.arms}
     assert contexts == {"model tiny(hidden=32)", "model tiny(hidden=64)"}
     assert [arm.results for arm in gates.arms] == [2, 2, 2, 2]
+
+
+def test_the_first_steps_alone_make_the_early_distance(new_study: New, method: New, tmp_path: Path) -> None:
+    builder = new_study()
+    for seed in range(2):
+        builder.trial(method("no gate", 0.1, "none"), seed)
+        gate = gated("token", 0.2, "low", "high")
+        builder.trial(method("token", 0.5), seed, is_clipping=gate)
+    study = load_study(builder.plan())
+    for trial in study.trials:
+        far = 0.4 if trial.label == "no gate" else 0.1
+        kl = [far, 3 * far, *[9.0] * (len(trial.train) - 2)]
+        trial.train["train/kl_old"] = kl
+    gates = judge_gates(run_table(study), study.trials)
+    assert gates is not None
+    assert {arm.level: pytest.approx(arm.early_kl) for arm in gates.arms} == {"none": 0.8, "token": 0.2}
+    assert draw_distance(gates.arms, tmp_path / "two.png") is None
+    assert draw_distance(gates.arms * 2, tmp_path / "four.png") == ""
+    assert (tmp_path / "four.png").stat().st_size > 10_000
