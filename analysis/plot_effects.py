@@ -32,6 +32,7 @@ from analysis.resampling import Interval, seed_interval
 from analysis.survival import kaplan_meier
 
 MOST_OPTIONS = 8
+MOST_CURVES = 12
 MOST_PAIRS = 9
 MOST_CELLS = 64
 LEAST_FOR_BAND = 5
@@ -40,7 +41,7 @@ LEAST_FOR_BAND = 5
 def draw_survival(runs: RunTable, path: Path) -> str | None:
     """Share of runs that had not collapsed over the steps, a panel per setting, a curve per option."""
     table = runs.table
-    settings = [name for name in runs.settings if 2 <= len(runs.order(name)) <= MOST_OPTIONS]
+    settings = [name for name in runs.settings if 2 <= len(runs.order(name)) <= MOST_CURVES]
     if not table["event"].any() or not settings:
         return None
     columns = 2 if len(settings) in (2, 4) else min(3, len(settings))
@@ -58,7 +59,7 @@ def draw_survival(runs: RunTable, path: Path) -> str | None:
             handles = []
             for position, option in enumerate(runs.order(setting)):
                 mine = table[table[setting].astype(str) == option]
-                colour = PALETTE[position]
+                colour = PALETTE[position % len(PALETTE)]
                 dash: Any = DASHES[position // 4 % len(DASHES)]
                 _survival(axes, mine, colour, dash, last)
                 name = f"{shorten(option, 26)}: {int(mine['event'].sum())} of {len(mine)}"

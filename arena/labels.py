@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from arena.configuration import Key
@@ -25,20 +26,22 @@ def point_label(
     methods: Mapping[str, tuple[Mapping[str, str], Mapping[str, Parameters] | None]],
     baseline: Mapping[str, str],
     extra: Mapping[Key, Any],
+    implied: Mapping[str, Collection[Key]] = MappingProxyType({}),
 ) -> tuple[str, tuple[str, ...]]:
     """The label of a point, and the named methods it is.
 
     options, parameters: per axis its option and all its parameters; defaults: those parameters unless a grid
     says otherwise; methods: the same two per named method, those to prefer first, without parameters where
-    what surrounds the point makes the method impossible; baseline: the options that
-    a grid need not name; extra: configuration keys beyond the axes in which a method was changed.
+    what surrounds the point makes the method impossible; baseline: the options that a grid need not name;
+    extra: configuration keys beyond the axes in which a method was changed; implied: per axis the keys that
+    go without saying (`differences`).
 
     A point with the options of a method is that method, `CISPO(hi=4)` where parameters differ (the one that
     differs least). One option away from the method at the baseline it is `GRPO + top_variance`; else it is
     its options.
     """
     same = [
-        (_all_differences(parameters, theirs), name)
+        (_all_differences(parameters, theirs, implied), name)
         for name, (names, theirs) in methods.items()
         if names == options and theirs is not None
     ]
@@ -47,7 +50,10 @@ def point_label(
         names = [_with(name, {**differs, **extra}) for differs, name in same if len(differs) == fewest]
         return names[0], tuple(names if not fewest else names[:1])
     labels = {
-        axis: option_label(options[axis], differences(parameters[axis], defaults[axis])) for axis in options
+        axis: option_label(
+            options[axis], differences(parameters[axis], defaults[axis], implied.get(axis, ()))
+        )
+        for axis in options
     }
     changed = [axis for axis in AXES if options[axis] != baseline[axis]]
     at_baseline = [name for name, (names, _) in methods.items() if names == baseline]
@@ -62,16 +68,17 @@ def option_label(name: str, differs: Mapping[Key, Any]) -> str:
     return _with(name, {("", *key): value for key, value in differs.items()})
 
 
-def differences(ours: Any, theirs: Any) -> dict[Key, Any]:
+def differences(ours: Any, theirs: Any, implied: Collection[Key] = ()) -> dict[Key, Any]:
     """The leaves of `ours` that are not the same in `theirs`; what only `theirs` has is None.
 
-    What is off (None) is no difference from what says nothing of it.
+    What is off (None) is no difference from what says nothing of it. Nor is a key of `implied`, unless
+    `theirs` has others beside it: a mask's denominator is told only where masks differ in it.
     """
     mine, other = _leaves(ours), _leaves(theirs)
     changed = {
         key: value
         for key, value in mine.items()
-        if other.get(key) != value
+        if (other.get(key) != value and not (key in implied and not _has_beside(other, key)))
         or (value is None and any(_overlap(key, told) for told in other.keys() - {key}))
     }
     gone = {key: None for key in other if not any(_overlap(key, kept) for kept in mine)}
@@ -100,10 +107,19 @@ def value_text(value: Any) -> str:
     return str(value) if isinstance(value, str | int) else json.dumps(value)
 
 
-def _all_differences(ours: Mapping[str, Parameters], theirs: Mapping[str, Parameters]) -> dict[Key, Any]:
+def _all_differences(
+    ours: Mapping[str, Parameters], theirs: Mapping[str, Parameters], implied: Mapping[str, Collection[Key]]
+) -> dict[Key, Any]:
     return {
-        (axis, *key): value for axis in ours for key, value in differences(ours[axis], theirs[axis]).items()
+        (axis, *key): value
+        for axis in ours
+        for key, value in differences(ours[axis], theirs[axis], implied.get(axis, ())).items()
     }
+
+
+def _has_beside(leaves: Collection[Key], key: Key) -> bool:
+    """Whether one of the leaves lies in the same mapping as a key."""
+    return any(len(leaf) >= len(key) and leaf[: len(key) - 1] == key[:-1] for leaf in leaves)
 
 
 def _with(name: str, differs: Mapping[Key, Any]) -> str:

@@ -76,6 +76,7 @@ class Namer:
             methods=self._tables[axes_around],
             baseline=self.baseline,
             extra=extra,
+            implied={axis: whole[axis].implied for axis in AXES},
         )
         described: dict[str, str | dict[str, dict[str, Any]]] = {}
         levels: dict[str, Hashable] = {".".join(key): canonical_json(value) for key, value in extra.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +30,15 @@ Settings = tuple[Setting, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checked:
-    """A section that is right: as a configuration holds it, as plain data, as its text for the identity."""
+    """A section that is right: as a configuration holds it, as plain data, as its text for the identity.
+
+    implied: keys within an axis' parameters that have the value which saying nothing of them gives.
+    """
 
     value: Any
     plain: Any
     text: str
+    implied: frozenset[Key] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +99,7 @@ class Sections:
             return None
         plain = {"option": option.name, "function": option.function, **checked.model_dump(mode="json")}
         value = OptionConfig.model_validate(plain)
-        return Checked(value, plain, section_text(option.axis, plain))
+        return Checked(value, plain, section_text(option.axis, plain), frozenset(_implied(checked)))
 
     def _check_plain(self, base: Base, name: str, settings: Settings) -> Checked | None:
         raw = base.sections[name] if name in base.sections else default_section(name)
@@ -203,3 +207,12 @@ def blame(settings: Sequence[Setting], key: Key) -> Setting | None:
         if setting.key[:shared] == key[:shared]:
             return setting
     return None
+
+
+def _implied(parameters: BaseModel) -> Iterator[Key]:
+    """Keys of parameters' parts (a mask, a gate) that are at the part's own default."""
+    for name, part in parameters:
+        if isinstance(part, BaseModel):
+            for inner, field in type(part).model_fields.items():
+                if not field.is_required() and getattr(part, inner) == field.default:
+                    yield name, inner

@@ -47,6 +47,24 @@ def test_a_mask_makes_it_the_method_that_has_one(tmp_path: Path) -> None:
     assert labels(tmp_path, axes=axes) == [("SAPO_SM", ("SAPO_SM",))]
 
 
+def test_what_goes_without_saying_is_told_only_against_something_else(tmp_path: Path) -> None:
+    masks = [
+        {"cispo": {"token_mask": {"delta": 0.003}}},
+        {"cispo": {"token_mask": {"delta": 0.003, "denominator": "all"}}},
+        {"sequence": {"random_mask": {"delta": 0.003, "denominator": "kept"}}},
+    ]
+    assert [label for label, _ in labels(tmp_path, axes={"is_clipping": masks})] == [
+        "CISPO(token_mask.delta=0.003)",
+        "CISPO(token_mask.delta=0.003, token_mask.denominator=all)",
+        "GRPO + sequence(random_mask.delta=0.003)",
+    ]
+    masked = {"mask": {"delta": 1, "of": "kept"}}
+    assert differences(masked, {"mask": None}, [("mask", "of")]) == {("mask", "delta"): 1}
+    assert differences(masked, {"mask": {"delta": 1, "of": "all"}}, [("mask", "of")]) == {
+        ("mask", "of"): "kept"
+    }
+
+
 def test_one_change_from_the_default_point_is_named_by_it(tmp_path: Path) -> None:
     axes = {"dynamic_filtering": [{"top_variance": {"keep_fraction": 0.5}}]}
     assert labels(tmp_path, axes=axes) == [("GRPO + top_variance(keep_fraction=0.5)", ())]
