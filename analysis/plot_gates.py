@@ -17,6 +17,7 @@ from analysis.plot_style import MUTED, PALETTE, figure_style, new_figure, save, 
 MOST_CONTEXTS = 4
 MOST_LEVELS = 5
 LEAST_POINTS = 4  # fewer show no line
+LEAST_DISTANCE = 1e-6  # nats; less is rounding
 MARKERS = "os^Dv"
 
 
@@ -72,7 +73,8 @@ def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
 
 def draw_distance(arms: Sequence[Arm], path: Path) -> str | None:
     """A point per arm, a colour per kind of gate, a marker per context; None without distances."""
-    moved = sorted((arm for arm in arms if arm.results and arm.early_kl > 0), key=lambda arm: arm.side == "-")
+    shown = sorted((arm for arm in arms if arm.results), key=lambda arm: arm.side == "-")
+    moved = [arm for arm in shown if arm.early_kl > LEAST_DISTANCE]
     if len(moved) < LEAST_POINTS:
         return None
     labels = {arm.level: arm.level if arm.side == "-" else f"gate: {arm.level}" for arm in moved}
@@ -121,7 +123,8 @@ def draw_distance(arms: Sequence[Arm], path: Path) -> str | None:
         axes.set_ylabel("final success")
         axes.tick_params(labelcolor=MUTED)
         save(figure, path)
-    return ""
+    left = len(shown) - len(moved)
+    return f"{left} that never left the old policy (one update a rollout) are in the table." if left else ""
 
 
 def _line(axes: Sequence[Axes], arms: Sequence[Arm], colour: str, shift: float) -> None:

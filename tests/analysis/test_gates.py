@@ -210,3 +210,5 @@ def test_the_first_steps_alone_make_the_early_distance(new_study: New, method: N
     assert draw_distance(gates.arms, tmp_path / "two.png") is None
     assert draw_distance(gates.arms * 2, tmp_path / "four.png") == ""
     assert (tmp_path / "four.png").stat().st_size > 10_000
+    still = replace(gates.arms[0], early_kl=2e-13)
+    assert "1 that never left" in str(draw_distance((*gates.arms * 2, still), tmp_path / "four.png"))
