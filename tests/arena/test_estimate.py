@@ -115,6 +115,9 @@ def test_a_clone_is_paid_once_and_only_until_it_is_there(plan: Plan, monkeypatch
 def test_each_clone_takes_what_the_files_of_its_environment_say(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    problems = plan(envs=["alfworld"]).trials[0].problems
+    if problems:
+        pytest.skip(problems[0])
     monkeypatch.setattr("arena.plan_estimate._at_once", lambda _: 1)
     said = yaml.safe_load((CONF / "model" / "tiny" / "alfworld.yaml").read_text())["cost"]["clone"]
     assert said != 100  # config.yaml's, which Sokoban's takes

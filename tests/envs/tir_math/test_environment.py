@@ -285,6 +285,7 @@ def test_the_task_says_what_there_is(in_text):
 def test_what_is_missing_is_said_with_its_remedy(make_config, in_text, monkeypatch):
     assert TIR_MATH.problems(make_config()) == []
     assert "pip install no-such" in TIR_MATH.problems(make_config(packages=["no-such"]))[0]
+    monkeypatch.setattr("envs.tir_math.environment.find_spec", lambda name: name)
     gone = in_text(files={"train": "/nowhere.parquet"})
     assert any("/nowhere.parquet" in problem for problem in TIR_MATH.problems(gone))
     few = make_config(arithmetic={"max_numbers": 2, "max_digits": 1})
