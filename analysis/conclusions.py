@@ -33,7 +33,8 @@ class PairEffect:
 
     contrasts: by measure (`final`, `area`, `healthy`, `final_episode`, ...); improvement: the probability
     that a run with the second option ends higher; lasted: how many steps longer it lasts before it collapses,
-    None where nothing collapsed; p_holm: of final success, corrected for all pairs of the study.
+    None where nothing collapsed; p_holm: of final success, corrected for all pairs of the study; together:
+    settings that change along with this one.
     """
 
     setting: str
@@ -43,6 +44,7 @@ class PairEffect:
     improvement: Interval
     lasted: Contrast | None
     p_holm: float | None = None
+    together: tuple[str, ...] = ()
 
     @property
     def established(self) -> bool:
@@ -60,9 +62,13 @@ class PairEffect:
             f"`{self.setting}={option}`" if "." in self.setting else f"`{option}`"
             for option in (self.first, self.second)
         )
+        along = " and ".join(f"`{name}`" for name in self.together[:2])
+        if len(self.together) > 2:
+            along = f"`{self.together[0]}` and {len(self.together) - 1} more settings"
+        equal = f"with {along} changing along, all else equal" if along else "all else equal"
         return (
             f"{second} ends {word} than {first} by {sign * effect.estimate:.2f} [{low:.2f}, {high:.2f}],"
-            " all else equal."
+            f" {equal}."
         )
 
 
@@ -199,7 +205,8 @@ def pair_effects(runs: RunTable, *, beside: Sequence[str] = BESIDE) -> tuple[Pai
             improvement = probability_of_improvement(wide["first"], wide["second"])
             members = runs.table[runs.table[setting].astype(str).isin([first, second])]
             lasted = collapse_contrast(runs, setting, arms) if members["event"].any() else None
-            found.append(PairEffect(setting, first, second, contrasts, improvement, lasted))
+            along = runs.together.get(setting, ())
+            found.append(PairEffect(setting, first, second, contrasts, improvement, lasted, together=along))
     corrected = holm([pair.contrasts["final"].p for pair in found])
     return tuple(replace(pair, p_holm=p) for pair, p in zip(found, corrected, strict=True))
 

@@ -56,7 +56,8 @@ class RunTable:
     `area_<unit>` and `final_<unit>` at the largest budget all runs of the environment had, NaN where it was
     not counted.
     settings: the settings in which cells differ and that are not surroundings, axes first. excluded: failed
-    trials, and those that recorded nothing, by id with their status.
+    trials, and those that recorded nothing, by id with their status. together: by setting the others that
+    divide the cells as it does, as keys that are swept together do.
     """
 
     table: pd.DataFrame
@@ -64,6 +65,7 @@ class RunTable:
     axes: Mapping[str, tuple[str, ...]]
     excluded: Mapping[str, str]
     budgets: Mapping[tuple[str, str], float]
+    together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     _placements: dict[str, Placement] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def placement(self, setting: str) -> Placement:
@@ -93,7 +95,8 @@ def run_table(study: Study) -> RunTable:
     kept = {trial.id for trial in seen}
     excluded = {trial.id: trial.status for trial in study.trials if trial.id not in kept}
     varying = _planned_labels(differing({trial.cell: trial.choices or trial.options for trial in seen}), seen)
-    settings = _settings(varying, study)
+    together = _settings(varying, study)
+    settings = tuple(together)
     around = _surroundings(varying, {trial.cell: trial.env for trial in seen})
     rows = []
     for trial in seen:
@@ -126,7 +129,7 @@ def run_table(study: Study) -> RunTable:
         return RunTable(pd.DataFrame(columns=_COLUMNS), (), study.axes, excluded, {})
     table = table.astype(dict.fromkeys(MEASURES, float))
     budgets = _add_budgets(table, [trial for trial in seen if trial.has_result])
-    return RunTable(table, settings, study.axes, excluded, budgets)
+    return RunTable(table, settings, study.axes, excluded, budgets, together)
 
 
 _COLUMNS = (
@@ -207,21 +210,21 @@ def _planned_labels(varying: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFr
     return varying
 
 
-def _settings(varying: pd.DataFrame, study: Study) -> tuple[str, ...]:
-    """Axes first; of other settings that divide the cells alike (keys swept together) only the first.
+def _settings(varying: pd.DataFrame, study: Study) -> dict[str, tuple[str, ...]]:
+    """Axes first; of other settings that divide the cells alike (keys swept together) the first.
 
-    The learning rate counts as the first of those: margins are told in it.
+    With each the others that go along with it. The learning rate counts as the first: margins are told in it.
     """
     names = [str(name) for name in varying.columns if str(name).split(".")[0] not in SURROUNDINGS]
     names.sort(key=lambda name: name != LEARNING_RATE)
-    chosen = [name for name in study.axes if name in names]
-    divisions = [tuple(varying.groupby(name, sort=False).ngroup()) for name in chosen]
+    chosen: dict[str, tuple[str, ...]] = {name: () for name in study.axes if name in names}
+    of_division = {tuple(varying.groupby(name, sort=False).ngroup()): name for name in chosen}
     for name in names:
-        division = tuple(varying.groupby(name, sort=False).ngroup())
-        if name not in chosen and division not in divisions:
-            chosen.append(name)
-            divisions.append(division)
-    return tuple(chosen)
+        if name in chosen:
+            continue
+        first = of_division.setdefault(tuple(varying.groupby(name, sort=False).ngroup()), name)
+        chosen[first] = () if first == name else (*chosen[first], name)
+    return chosen
 
 
 def _surroundings(varying: pd.DataFrame, envs: Mapping[str, str]) -> list[str]:

@@ -35,3 +35,20 @@ def test_a_pair_is_a_sentence(
     pair = PairEffect(setting, *options, {"final": contrast}, interval, None, 0.01)
     assert pair.established
     assert pair.sentence() == sentence
+
+
+@pytest.mark.parametrize(
+    ("together", "words"),
+    [
+        (("trainer.groups",), "with `trainer.groups` changing along, all else equal."),
+        (("a.b", "c.d"), "with `a.b` and `c.d` changing along, all else equal."),
+        (("a.b", "c.d", "e.f"), "with `a.b` and 2 more settings changing along, all else equal."),
+    ],
+)
+def test_what_is_swept_together_is_said(together: tuple[str, ...], words: str) -> None:
+    interval = Interval(0.2, 0.1, 0.3, "interval", 5)
+    contrast = Contrast(interval, 0.01, 10, 1)
+    pair = PairEffect(
+        "trainer.steps", "30", "480", {"final": contrast}, interval, None, 0.01, together=together
+    )
+    assert pair.sentence().endswith(words)

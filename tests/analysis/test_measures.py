@@ -87,6 +87,7 @@ def test_keys_swept_together_are_one_setting(new_study: New, methods: tuple[Any,
             builder.trial(method, seed, trainer=trainer)
     runs = run_table(load_study(builder.plan()))
     assert runs.settings == ("trainer.learning_rate",)
+    assert runs.together == {"trainer.learning_rate": ("trainer.epochs",)}
     assert runs.order("trainer.learning_rate") == ["0.0003", "0.0006"]
     assert runs.order("advantage") == []
 
