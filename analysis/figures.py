@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from analysis.conclusions import Conclusions
 from analysis.gates import Arm
@@ -18,7 +19,10 @@ from analysis.plot_histograms import draw_histograms
 from analysis.plot_outcomes import draw_outcomes
 from analysis.plot_stability import draw_ridges, draw_roc, draw_split, draw_warning_timelines
 from analysis.plots import Panel, draw_learning_curves, draw_overview, draw_panels
+from analysis.precursors import Separation
 from analysis.results import Cell, environments
+
+Shown = TypeVar("Shown")
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,17 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class _Figure:
+class _Figure(Generic[Shown]):
     name: str
     title: str
     reading: str
-    draw: Callable[[Sequence[Cell], Path], str | None]
+    draw: Callable[[Shown, Path], str | None]
+
+    def drawn(self, shown: Shown, folder: Path, env: str = "", suffix: str = "") -> list[Drawn]:
+        """The figure, if it has something to show."""
+        path = folder / f"{self.name}{suffix}.png"
+        note = self.draw(shown, path)
+        return [] if note is None else [Drawn(self.name, env, self.title, path, self.reading, note)]
 
 
 def _panels(title: str, panels: Sequence[Panel]) -> Callable[[Sequence[Cell], Path], str | None]:
@@ -54,7 +64,7 @@ def _ratios(
     )
 
 
-FIGURES = (
+FIGURES: tuple[_Figure[Sequence[Cell]], ...] = (
     _Figure(
         "overview",
         "Success during training",
@@ -200,30 +210,14 @@ FIGURES = (
 )
 
 
-@dataclass(frozen=True)
-class _RunsFigure:
-    name: str
-    title: str
-    reading: str
-    draw: Callable[[RunTable, Path], str | None]
-
-
-@dataclass(frozen=True)
-class _GateFigure:
-    name: str
-    title: str
-    reading: str
-    draw: Callable[[Sequence[Arm], Path], str | None]
-
-
-GATE_FIGURES = (
-    _GateFigure(
+GATE_FIGURES: tuple[_Figure[Sequence[Arm]], ...] = (
+    _Figure(
         "gates",
         "Gates of two levels",
         "Lines that lie on one another: tightness decides. Lines that part: the level does.",
         draw_gates,
     ),
-    _GateFigure(
+    _Figure(
         "gate_distance",
         "Gates and how far the policy moved",
         "Points of all colours on one falling line: what a gate is matters less than how far it lets the"
@@ -232,25 +226,32 @@ GATE_FIGURES = (
     ),
 )
 
-RUNS_FIGURES = (
-    _RunsFigure(
+RUNS_FIGURES: tuple[_Figure[RunTable], ...] = (
+    _Figure(
         "interactions",
         "What depends on what",
         "Where lines cross or part, what one choice does depends on the other.",
         draw_interactions,
     ),
-    _RunsFigure(
+    _Figure(
         "cell_map",
         "All cells",
         "A row or a column of one colour is a choice that decides alone; a single field is an interaction.",
         draw_cell_map,
     ),
-    _RunsFigure(
+    _Figure(
         "survival",
         "How long runs lasted",
         "A curve that falls early collapses early; curves whose bands part differ.",
         draw_survival,
     ),
+)
+
+ROC: _Figure[Sequence[Separation]] = _Figure(
+    "roc",
+    "Which statistics saw collapses coming",
+    "A curve in the upper left corner sees collapses coming; one on the diagonal sees nothing.",
+    draw_roc,
 )
 
 
@@ -262,7 +263,7 @@ def draw_all(
 ) -> list[Drawn]:
     """Draw every figure that has something to show, for each environment; drop those of an earlier report."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
+    drawn: list[Drawn] = []
     envs = environments(cells)
     for env in envs:
         here = [cell for cell in cells if cell.env == env]
@@ -271,27 +272,14 @@ def draw_all(
         for figure in FIGURES:
             if progress is not None:
                 progress(f"{figure.title}{f' ({env})' if suffix else ''}")
-            path = folder / f"{figure.name}{suffix}.png"
-            note = figure.draw(here, path)
-            if note is not None:
-                drawn.append(Drawn(figure.name, env, figure.title, path, figure.reading, note))
+            drawn += figure.drawn(here, folder, env, suffix)
         runs = replace(found.runs, table=found.runs.table[found.runs.table["env"] == env])
         for summary in RUNS_FIGURES if len(runs.table) else ():
-            path = folder / f"{summary.name}{suffix}.png"
-            note = summary.draw(runs, path)
-            if note is not None:
-                drawn.append(Drawn(summary.name, env, summary.title, path, summary.reading, note))
-    arms = found.gates.arms if found.gates else ()
-    for of_gates in GATE_FIGURES if arms else ():
-        path = folder / f"{of_gates.name}.png"
-        note = of_gates.draw(arms, path)
-        if note is not None:
-            drawn.append(Drawn(of_gates.name, "", of_gates.title, path, of_gates.reading, note))
-    note = draw_roc(found.levels, folder / "roc.png")
-    if note is not None:
-        reading = "A curve in the upper left corner sees collapses coming; one on the diagonal sees nothing."
-        title = "Which statistics saw collapses coming"
-        drawn.append(Drawn("roc", "", title, folder / "roc.png", reading, note))
+            drawn += summary.drawn(runs, folder, env, suffix)
+    if found.gates:
+        for of_gates in GATE_FIGURES:
+            drawn += of_gates.drawn(found.gates.arms, folder)
+    drawn += ROC.drawn(found.levels, folder)
     for old in set(folder.glob("*.png")) - {figure.path for figure in drawn}:
         old.unlink()
     return drawn

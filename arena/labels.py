@@ -78,7 +78,7 @@ def differences(ours: Any, theirs: Any, implied: Collection[Key] = ()) -> dict[K
     changed = {
         key: value
         for key, value in mine.items()
-        if (other.get(key) != value and not (key in implied and not _has_beside(other, key)))
+        if (other.get(key) != value and (key not in implied or _has_beside(other, key)))
         or (value is None and any(_overlap(key, told) for told in other.keys() - {key}))
     }
     gone = {key: None for key in other if not any(_overlap(key, kept) for kept in mine)}
