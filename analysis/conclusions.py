@@ -16,7 +16,7 @@ from analysis.findings import judge_findings, stability_margins
 from analysis.gates import Gates, judge_gates
 from analysis.improvement import probability_of_improvement
 from analysis.measures import UNITS, RunTable, run_table
-from analysis.precursors import Separation, WarningOrder, separations, warning_order
+from analysis.precursors import RunPanel, Separation, WarningOrder, separations, warning_order
 from analysis.resampling import SHARE, Interval, block_interval, interquartile_means, seed_interval
 from analysis.significance import holm
 from analysis.study import Study, Trial
@@ -143,7 +143,8 @@ def conclude(study: Study, progress: Callable[[str], None] | None = None) -> Con
     runs = run_table(study)
     trials = tuple(trial for trial in study.trials if trial.id in runs.table.index)
     tell("testing the claims")
-    findings = judge_findings(runs, trials) if len(runs.table) else []
+    panel = RunPanel(trials)
+    findings = judge_findings(runs, panel) if len(runs.table) else []
     declared = judge_hypotheses(study.hypotheses, runs)
     tell("estimating effects")
     factorial = {
@@ -173,8 +174,8 @@ def conclude(study: Study, progress: Callable[[str], None] | None = None) -> Con
         penalised=penalised,
         horizon=horizon,
         warnings=tuple(warning_order(trials)),
-        levels=tuple(separations(trials)),
-        changes=tuple(separations(trials, change=True)),
+        levels=tuple(separations(panel)),
+        changes=tuple(separations(panel, change=True)),
         margins=stability_margins(runs),
         gates=judge_gates(runs, trials) if len(runs.table) else None,
     )

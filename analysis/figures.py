@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -21,8 +22,12 @@ from analysis.plot_stability import draw_ridges, draw_roc, draw_split, draw_warn
 from analysis.plots import Panel, draw_learning_curves, draw_overview, draw_panels
 from analysis.precursors import Separation
 from analysis.results import Cell, environments
+from analysis.shared_work import SharedWork, spare_cores
 
 Shown = TypeVar("Shown")
+
+WORTH_HELPERS = 32
+"""With fewer results than this, other processes are not asked to help with drawing."""
 
 
 @dataclass(frozen=True)
@@ -255,31 +260,46 @@ ROC: _Figure[Sequence[Separation]] = _Figure(
 )
 
 
+def begin_drawing(cells: Sequence[Cell], folder: Path) -> SharedWork[list[Drawn]]:
+    """Begin to draw the figures of cells, for each environment: on other cores, where trials are many."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trials = sum(len(cell.results) for cell in cells)
+    pieces = [
+        partial(figure.drawn, [cell for cell in cells if cell.env == env], folder, env, suffix)
+        for env, suffix in _suffixes(cells).items()
+        for figure in FIGURES
+    ]
+    return SharedWork(pieces, helpers=spare_cores() if trials >= WORTH_HELPERS else 0)
+
+
 def draw_all(
+    begun: SharedWork[list[Drawn]],
     cells: Sequence[Cell],
     found: Conclusions,
     folder: Path,
     progress: Callable[[str], None] | None = None,
 ) -> list[Drawn]:
-    """Draw every figure that has something to show, for each environment; drop those of an earlier report."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw every figure that has something to show, those begun included; drop those of an earlier report."""
+    tell = progress or (lambda _: None)
     drawn: list[Drawn] = []
-    envs = environments(cells)
-    for env in envs:
-        here = [cell for cell in cells if cell.env == env]
-        slug = re.sub(r"[^a-z0-9]+", "-", env.lower()).strip("-") or str(envs.index(env))
-        suffix = f"-{slug}" if len(envs) > 1 else ""
-        for figure in FIGURES:
-            if progress is not None:
-                progress(f"{figure.title}{f' ({env})' if suffix else ''}")
-            drawn += figure.drawn(here, folder, env, suffix)
+    for env, suffix in _suffixes(cells).items():
         runs = replace(found.runs, table=found.runs.table[found.runs.table["env"] == env])
         for summary in RUNS_FIGURES if len(runs.table) else ():
+            tell(f"drawing {summary.title.lower()}{f' ({env})' if suffix else ''}")
             drawn += summary.drawn(runs, folder, env, suffix)
     if found.gates:
         for of_gates in GATE_FIGURES:
             drawn += of_gates.drawn(found.gates.arms, folder)
     drawn += ROC.drawn(found.levels, folder)
+    for figures in begun.finish(lambda done, count: tell(f"drawing figures: {done} of {count}")):
+        drawn += figures
     for old in set(folder.glob("*.png")) - {figure.path for figure in drawn}:
         old.unlink()
     return drawn
+
+
+def _suffixes(cells: Sequence[Cell]) -> dict[str, str]:
+    """How the files of each environment's figures end: with its name, where there are several."""
+    envs = environments(cells)
+    slugs = [re.sub(r"[^a-z0-9]+", "-", env.lower()).strip("-") or str(n) for n, env in enumerate(envs)]
+    return {env: f"-{slug}" if len(envs) > 1 else "" for env, slug in zip(envs, slugs, strict=True)}

@@ -44,16 +44,16 @@ CLEARED = 0.1
 MARGIN_RISK = 0.2
 
 
-def judge_findings(runs: RunTable, trials: Sequence[Trial]) -> list[Claim]:
-    """The six findings with their verdicts. trials: those of the run table, for their records."""
+def judge_findings(runs: RunTable, panel: RunPanel) -> list[Claim]:
+    """The six findings with their verdicts. panel: the records of the runs of the table."""
     return judged(
         [
             tolerant_clipping(runs),
-            depth_before_collapse(trials),
+            depth_before_collapse(panel),
             masking(runs),
             step_advantages(runs),
             filtering(runs),
-            aggregation(runs, trials),
+            aggregation(runs, panel.trials),
         ]
     )
 
@@ -92,11 +92,10 @@ def tolerant_clipping(runs: RunTable) -> Claim:
     return claimed(name, text, measure, contrast, smallest, beside)
 
 
-def depth_before_collapse(trials: Sequence[Trial]) -> Claim:
+def depth_before_collapse(panel: RunPanel) -> Claim:
     """2. The depth of negative-advantage low-ratio rows rises before a collapse."""
     name, text = "2", "Depth of negative-advantage low-ratio rows rises before a collapse"
     measure = f"area under the ROC curve of its rise from {EARLY} to {LATE} steps before, minus 0.5"
-    panel = RunPanel(trials)
     fallen = panel.onset[np.isfinite(panel.onset)]
     if not len(fallen):
         return not_testable(name, text, measure, "no run collapsed")

@@ -66,23 +66,25 @@ def legend_of(cells: Sequence[Cell]) -> Legend:
 
 def metric_curves(trials: Sequence[Trial], metric: str) -> pd.DataFrame:
     """Step by trial; NaN where a trial lacks the metric. `eval/` metrics come from evaluations."""
-    columns = {}
-    for trial in trials:
-        frame = trial.evaluations if metric.startswith("eval/") else trial.train
-        if metric in frame:
-            values = frame[metric].to_numpy(dtype=float)
-            columns[trial.id] = pd.Series(np.where(np.isfinite(values), values, np.nan), index=frame.index)
-    return pd.DataFrame(columns).sort_index()
+    frames = {trial.id: trial.evaluations if metric.startswith("eval/") else trial.train for trial in trials}
+    found = {name: frame for name, frame in frames.items() if metric in frame}
+    seen = [frame.index.to_numpy(dtype=int) for frame in found.values()]
+    steps = np.unique(np.concatenate(seen)) if seen else np.zeros(0, dtype=int)
+    values = np.full((len(steps), len(found)), np.nan)
+    for column, frame in zip(values.T, found.values(), strict=True):
+        column[np.searchsorted(steps, frame.index)] = frame[metric]
+    values[~np.isfinite(values)] = np.nan
+    return pd.DataFrame(values, index=pd.Index(steps, name="step"), columns=list(found))
 
 
 def median_curve(curves: pd.DataFrame) -> pd.Series:
     """The median over trials, as long as all of them run: it ends where the first one ends."""
-    if curves.empty:
+    known = curves.notna().to_numpy()
+    known = known[:, known.any(axis=0)]
+    if not known.size:
         return pd.Series(dtype=float)
-    ends = [int(curve.index[-1]) for name in curves if len(curve := curves[name].dropna())]
-    if not ends:
-        return pd.Series(dtype=float)
-    return curves.loc[: min(ends)].median(axis=1).dropna()
+    ends = len(known) - np.argmax(known[::-1], axis=0)
+    return curves.iloc[: ends.min()].median(axis=1).dropna()
 
 
 def success_curves(trials: Sequence[Trial]) -> pd.DataFrame:

@@ -131,6 +131,11 @@ def new_figure(height: float, title: str, subtitle: str = "", legend: Sequence[A
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG; the same figure gives the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    figure.set_dpi(160)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # with one, the figure would be drawn twice
     figure.savefig(path, dpi=160, edgecolor=figure.get_edgecolor(), metadata={"Software": None})
 
 

@@ -109,6 +109,7 @@ def draw_learning_curves(cells: Sequence[Cell], path: Path) -> str | None:
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
     medians = {cell.id: median_curve(success_curves(cell.results)) for cell in drawn}
+    last = last_step(cells)
     colours = {series.name: series.colour for series in legend_of(shown[:MOST_COLOURS]).series}
     with figure_style():
         figure = new_figure(
@@ -130,7 +131,7 @@ def draw_learning_curves(cells: Sequence[Cell], path: Path) -> str | None:
             axes.plot(own.index, own, color=colour, lw=2.4, zorder=3)
             _mark_collapses(axes, cell.results, size=7)
             _clone_line(axes, [cell])
-            _success_axis(axes, last_step(cells))
+            _success_axis(axes, last)
             long = len(cell.label) > 22
             axes.set_title(wrap(cell.label, 26 if long else 22), fontsize=7.5 if long else 9.5)
         _outer_labels(grid, len(shown), "step", "success")
@@ -150,7 +151,7 @@ def draw_panels(
     panels = [panel for panel in panels if any(not c.isna().all().all() for c in curves[panel.metric])]
     if not panels:
         return None
-    columns = min(columns, len(panels))
+    columns, last = min(columns, len(panels)), last_step(cells)
     rows = -(-len(panels) // columns)
     trials = sum(len(series.trials) for series in legend.series)
     many, crowded = trials > 40, trials > MOST_THIN_LINES
@@ -177,7 +178,7 @@ def draw_panels(
                 median = median_curve(frame)
                 axes.plot(median.index, median, color=series.colour, linestyle=series.dash, lw=2, zorder=3)
                 _mark_on(axes, series.trials, frame)
-            _panel_axis(axes, panel, last_step(cells))
+            _panel_axis(axes, panel, last)
         _hide_unused(grid, len(panels))
         save(figure, path)
     return _by_note(legend)
@@ -201,13 +202,16 @@ def _mark_collapses(axes: Axes, trials: Sequence[Trial], *, size: float) -> None
 
 def _mark_on(axes: Axes, trials: Sequence[Trial], curves: pd.DataFrame, *, size: float = 6) -> None:
     places = []
+    columns = {name: number for number, name in enumerate(curves)}
+    values, steps = curves.to_numpy(), curves.index.to_numpy()
     for trial in trials:
         onset = trial.verdict.onset
-        if onset is None or trial.id not in curves:
+        if onset is None or trial.id not in columns:
             continue
-        before = curves[trial.id].dropna().loc[:onset]
+        column = values[: np.searchsorted(steps, onset, side="right"), columns[trial.id]]
+        before = column[~np.isnan(column)]
         if len(before):
-            places.append((onset, before.iloc[-1]))
+            places.append((onset, before[-1]))
     if places:
         axes.plot(*zip(*places, strict=True), ms=size, zorder=5, **COLLAPSE_MARK)
 

@@ -164,10 +164,16 @@ class RunPanel:
         numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self.block = np.array([numbers[name] for name in names], dtype=int)
         self.blocks = len(numbers)
+        self._metrics: dict[str, Floats] = {}
         self._statistics: dict[tuple[str, bool], Floats] = {}
 
     def metric(self, name: str) -> Floats:
         """A train metric as recorded."""
+        if name not in self._metrics:
+            self._metrics[name] = self._metric(name)
+        return self._metrics[name]
+
+    def _metric(self, name: str) -> Floats:
         values = np.full((len(self.trials), len(self.steps)), np.nan)
         for row, trial in zip(values, self.trials, strict=True):
             if name in trial.train:
@@ -256,14 +262,13 @@ class RunPanel:
 
 
 def separations(
-    trials: Sequence[Trial],
+    panel: RunPanel,
     *,
     diagnostics: Sequence[Diagnostic] = DIAGNOSTICS,
     steps_before: Sequence[int] = STEPS_BEFORE,
     change: bool = False,
 ) -> list[Separation]:
     """Every diagnostic at every number of steps before, of those that have a case."""
-    panel = RunPanel(trials)
     found = [
         panel.separation(diagnostic, before, change=change)
         for diagnostic in diagnostics
@@ -289,13 +294,21 @@ def _area(wins: Floats, pairs: Floats, owners: NDArray[np.int_], blocks: int) ->
     if not len(owners):
         return Interval(np.nan, np.nan, np.nan, "range", 0)
 
+    # Cases with the same runs at risk have the same denominator, so they are added up before resampling.
+    risk_sets, member = np.unique(pairs, axis=0, return_inverse=True)
+    won = np.zeros((len(risk_sets), blocks, blocks))
+    np.add.at(won, (member, owners), wins)
+    cases = np.zeros((len(risk_sets), blocks))
+    np.add.at(cases, (member, owners), 1.0)
+
     def areas(counts: Floats) -> Floats:
-        seen = counts @ pairs.T
-        share = np.divide(counts @ wins.T, seen, out=np.zeros_like(seen), where=seen > 0)
-        weight = counts[:, owners] * (seen > 0)
-        total = weight.sum(1)
-        with np.errstate(invalid="ignore"):
-            result: Floats = (weight * share).sum(1) / np.where(total > 0, total, np.nan)
+        area, total = np.zeros(len(counts)), np.zeros(len(counts))
+        for at_risk, theirs, owned in zip(risk_sets, won, cases, strict=True):
+            seen = counts @ at_risk
+            share = ((counts @ theirs) * counts).sum(1)
+            area += np.divide(share, seen, out=np.zeros_like(seen), where=seen > 0)
+            total += np.where(seen > 0, counts @ owned, 0.0)
+        result: Floats = area / np.where(total > 0, total, np.nan)
         return result
 
     return counts_interval(areas, blocks, within=SHARE)

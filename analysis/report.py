@@ -14,7 +14,7 @@ from analysis import evidence, sections
 from analysis.answer import answer
 from analysis.conclusions import Conclusions, conclude
 from analysis.design_limits import refusals
-from analysis.figures import Drawn, draw_all
+from analysis.figures import Drawn, begin_drawing, draw_all
 from analysis.latex import latex_tables
 from analysis.markdown import escape
 from analysis.page import html_page
@@ -64,11 +64,12 @@ def write_report(
         if done % 20 == 0:
             tell(f"reading trial {done} of {len(loaded.trials)}")
     cells = summarise(loaded)
-    found = conclude(loaded, progress)
     folder = loaded.folder / "report"
     folder.mkdir(exist_ok=True)
-    write_tables(loaded, cells, found, folder, tell)
-    drawn = draw_all(cells, found, folder / "figures", progress)
+    with begin_drawing(cells, folder / "figures") as begun:
+        found = conclude(loaded, progress)
+        write_tables(loaded, cells, found, folder, tell)
+        drawn = draw_all(begun, cells, found, folder / "figures", progress)
     note = draw_tuning(loaded.searches, folder / "figures" / FIGURE)
     text = render(loaded, cells, drawn, found, tuning_note=note)
     tell("writing the page")

@@ -273,7 +273,7 @@ def _maximise(parts: Sequence[_Part], size: int, *, penalised: bool) -> Floats |
         beta = np.asarray(beta + step / max(1.0, float(np.abs(step).max())), dtype=np.float64)
         if np.abs(beta).max() > _LARGEST_COEFFICIENT:
             return None
-        if np.abs(step).max() < 1e-9:
+        if np.abs(step).max() < (1e-6 if penalised else 1e-9):  # the penalty's slope is a difference
             return beta
     return beta if penalised and np.abs(step).max() < 1e-4 else None
 

@@ -16,6 +16,7 @@ from analysis.declared import judge_hypotheses
 from analysis.factorial import fit_factorial
 from analysis.findings import judge_findings, risk_bound, stability_margins
 from analysis.measures import RunTable
+from analysis.precursors import RunPanel
 from analysis.simulation import AXES, World, simulate
 from analysis.verdicts import Claim, judged
 
@@ -32,7 +33,7 @@ def runs_of(world: World, blocks: int, seed: int = 0, **axes: tuple[str, ...]) -
 
 
 def verdicts(runs: RunTable, trials: list[Any] | None = None) -> dict[str, Claim]:
-    return {claim.name: claim for claim in judge_findings(runs, trials or [])}
+    return {claim.name: claim for claim in judge_findings(runs, RunPanel(trials or []))}
 
 
 def test_what_is_true_is_supported_and_what_is_not_there_is_not_testable() -> None:
@@ -131,7 +132,7 @@ def test_a_hundred_studies_in_which_nothing_differs_claim_nothing() -> None:
         rate = 0.002 * (seed % 3)
         world = World(hazard=dict.fromkeys(AXES["is_clipping"], rate))
         runs = runs_of(world, 8, seed)
-        for claim in [*judge_findings(runs, []), *judge_hypotheses(hypotheses[:2], runs)]:
+        for claim in [*judge_findings(runs, RunPanel([])), *judge_hypotheses(hypotheses[:2], runs)]:
             if claim.verdict in ("supported", "contradicted"):
                 claimed.append((seed, claim.name, claim.effect))
         differing += any(pair.established for pair in pair_effects(runs, beside=()))

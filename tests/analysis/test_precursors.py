@@ -82,6 +82,38 @@ def test_the_interval_of_an_area_is_made_of_areas_of_scikit_learn(monkeypatch: p
     assert found.area.low < np.quantile(expected, 0.1) < np.quantile(expected, 0.9) < found.area.high
 
 
+def test_cases_of_several_risk_sets_weigh_as_often_as_their_block_occurs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(7)
+    onsets = [9, 9, 12, 12, 15, 20, 20, 24]
+    runs = [run(random.normal(1, 1, 30), onset=onset, seed=k % 5) for k, onset in enumerate(onsets)]
+    runs += [run(random.normal(0, 1, 30), seed=k % 5) for k in range(9)]
+    statistics: list[Any] = []
+
+    def spy(statistic: Any, blocks: int, **options: Any) -> Any:
+        statistics.append(statistic)
+        return counts_interval(statistic, blocks, **options)
+
+    monkeypatch.setattr("analysis.precursors.counts_interval", spy)
+    RunPanel(runs).separation(DEPTH, 5)
+    counts = random.multinomial(5, [1 / 5] * 5, size=200).astype(float)
+    counts[0] = [0, 0, 0, 0, 5]  # the collapse of step 15 alone has runs at risk of its own block
+    expected = []
+    for row in counts:
+        areas, weights = [], []
+        for case, onset in enumerate(onsets):
+            at = [float(one.train["train/depth"].iloc[onset - 8 : onset - 5].mean()) for one in runs]
+            risk = [k for k in range(len(runs)) if k >= len(onsets) or onsets[k] > onset]
+            occurs = [row[k % 5] if k < len(onsets) else row[(k - len(onsets)) % 5] for k in risk]
+            if sum(occurs):
+                won = sum(n * (at[case] > at[k]) for n, k in zip(occurs, risk, strict=True))
+                areas.append(won / sum(occurs))
+                weights.append(row[case % 5])
+        expected.append(np.average(areas, weights=weights) if sum(weights) else np.nan)
+    assert statistics[0](counts) == pytest.approx(expected, nan_ok=True)
+
+
 def test_only_runs_at_risk_are_compared() -> None:
     """Neither a run that had collapsed before, nor one that was not followed so far, is compared with."""
     case = run([1.0] * 9 + [5.0] * 11, onset=20)
