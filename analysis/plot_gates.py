@@ -27,6 +27,7 @@ def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
     contexts = list(dict.fromkeys(arm.context for arm in gated))[:MOST_CONTEXTS]
     if not contexts:
         return None
+    titles = told_apart(contexts)
     levels = list(dict.fromkeys(arm.level for arm in gated))[:MOST_LEVELS]
     bare = [arm for arm in arms if arm.side == "-" and arm.context in contexts and arm.results]
     names = list(dict.fromkeys(arm.level for arm in bare))[: len(PALETTE) - len(levels)]
@@ -56,7 +57,7 @@ def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
                     grid[:, column], (arm.final.estimate, arm.collapsed / arm.results), strict=True
                 ):
                     axes.axhline(height, color=colours[arm.level], lw=1.2, linestyle="--")
-            grid[0, column].set_title(shorten(context, 44) or "all runs", fontsize=8.5)
+            grid[0, column].set_title(shorten(titles[context], 44) or "all runs", fontsize=8.5)
             grid[1, column].set_xlabel("meant to hold back")
         for axes in grid.flat:
             axes.set_xscale("log")
@@ -88,8 +89,8 @@ def draw_distance(arms: Sequence[Arm], path: Path) -> str | None:
     ]
     if len(contexts) > 1:
         legend += [
-            Line2D([], [], color=MUTED, marker=markers[context], linestyle="", label=shorten(context, 52))
-            for context in contexts
+            Line2D([], [], color=MUTED, marker=markers[context], linestyle="", label=shorten(name, 52))
+            for context, name in told_apart(contexts).items()
         ]
     with figure_style():
         figure = new_figure(
@@ -125,6 +126,16 @@ def draw_distance(arms: Sequence[Arm], path: Path) -> str | None:
         save(figure, path)
     left = len(shown) - len(moved)
     return f"{left} that never left the old policy (one update a rollout) are in the table." if left else ""
+
+
+def told_apart(contexts: Sequence[str]) -> dict[str, str]:
+    """What to call each context: without those of its parts that all of several share."""
+    parts = [context.split(", ") for context in contexts]
+    shared = set(parts[0]).intersection(*parts) if len(parts) > 1 else set()
+    return {
+        context: ", ".join(part for part in own if part not in shared)
+        for context, own in zip(contexts, parts, strict=True)
+    }
 
 
 def _line(axes: Sequence[Axes], arms: Sequence[Arm], colour: str, shift: float) -> None:

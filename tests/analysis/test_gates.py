@@ -15,7 +15,7 @@ from analysis.conclusions import conclude
 from analysis.evidence import gates as section
 from analysis.gates import LEVEL, RANDOM, Gates, judge_gates
 from analysis.measures import run_table
-from analysis.plot_gates import draw_distance, draw_gates
+from analysis.plot_gates import draw_distance, draw_gates, told_apart
 from analysis.report import write_report
 from analysis.study import load_study
 
@@ -212,3 +212,10 @@ def test_the_first_steps_alone_make_the_early_distance(new_study: New, method: N
     assert (tmp_path / "four.png").stat().st_size > 10_000
     still = replace(gates.arms[0], early_kl=2e-13)
     assert "1 that never left" in str(draw_distance((*gates.arms * 2, still), tmp_path / "four.png"))
+
+
+def test_figures_name_contexts_by_what_tells_them_apart() -> None:
+    long, short = "learning_rate 0.0006, steps 30", "learning_rate 0.0006, steps 120"
+    assert told_apart([long, short]) == {long: "steps 30", short: "steps 120"}
+    assert told_apart([long]) == {long: long}
+    assert told_apart([""]) == {"": ""}
