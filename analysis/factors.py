@@ -94,5 +94,5 @@ def _arguments(parameters: Any) -> str:
 
 def _argument(key: str, value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{key}{_arguments(value)}"
+        return f"{key}{_arguments({name: inner for name, inner in value.items() if inner is not None})}"
     return f"{key}={value if isinstance(value, str) else json.dumps(value)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -112,7 +113,7 @@ def _spans(name: str, begun: int, episode: Mapping[str, Any]) -> list[Any]:
         "episode",
         "AGENT",
         (start, end),
-        {"observation": turns[0].get("observation")},
+        {"observation": _verbatim(turns[0].get("observation"))},
         {"success": bool(episode.get("success")), "total_reward": episode.get("total_reward")},
     )
     parts = [
@@ -122,13 +123,26 @@ def _spans(name: str, begun: int, episode: Mapping[str, Any]) -> list[Any]:
             f"turn {number}",
             "LLM",
             (start + (number - 1) * _TURN_NANOSECONDS, start + number * _TURN_NANOSECONDS),
-            {"observation": turn.get("observation")},
-            {key: turn.get(key) for key in ("response", "action", "reward", "rejection")},
+            {"observation": _verbatim(turn.get("observation"))},
+            {key: _verbatim(turn.get(key)) for key in ("response", "action", "reward", "rejection")},
             problem=turn.get("rejection"),
         )
         for number, turn in enumerate(turns, start=1)
     ]
     return [root, *parts]
+
+
+def _verbatim(value: Any) -> Any:
+    """Text in a code block that it cannot end.
+
+    The page reads texts as markdown: it would take a wall `#` for a heading, and would load the pictures that
+    a policy links to.
+    """
+    if not isinstance(value, str):
+        return value
+    longest = max(map(len, re.findall("`+", value)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{value}\n{fence}"
 
 
 def _span(

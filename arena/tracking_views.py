@@ -48,7 +48,7 @@ def views(axes: Sequence[str]) -> tuple[View, ...]:
             "collapsed and diverged",
             # A search knows neither OR nor IN for tags; those two are the outcomes with an onset.
             "tags.kind = 'trial' AND tags.onset LIKE '%'",
-            "attributes.start_time",
+            success,  # ordered by a metric, trials are listed; by time, they hide behind their cells
             (*trial, "tags.`warnings`", "tags.`reason`"),
         ),
         View("means over seeds (charts)", "tags.kind = 'trial'", success, trial, (GROUP,)),

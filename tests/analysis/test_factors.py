@@ -10,6 +10,11 @@ def test_option_labels_show_the_parameters_that_were_set() -> None:
     assert option_label({"cispo": {"hi": 4}}) == "cispo(hi=4)"
     assert option_label({"token": {"sequence_mask": {"delta": 0.003}}}) == "token(sequence_mask(delta=0.003))"
 
+    gate = {"level": "token", "eps": 0.1, "share": None}
+    assert (
+        option_label({"gated": {"low": gate, "high": None}}) == "gated(low(level=token, eps=0.1), high=null)"
+    )
+
 
 def test_an_option_with_its_parameters_is_one_setting() -> None:
     flat = settings(

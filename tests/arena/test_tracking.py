@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 import psutil
 import pytest
+from markdown_it import MarkdownIt
 
 from arena.locks import Lock
 from arena.tracking import PortInUseError, Tracker, serve_ui, sync_study
@@ -252,7 +253,7 @@ def sample_episodes(study, trial: str, count: int = 12) -> list[dict]:
     episodes = []
     for step in range(count):
         turns = [
-            {"observation": f"wall {step}.{k}", "response": f"<action>up</action> {step}", "action": "up",
+            {"observation": f"# wall {step}.{k}", "response": f"![](//x)\n````\n# {step}", "action": "up",
              "reward": -0.1, "rejection": "not possible here" if k == 0 and step % 3 == 0 else None}
             for k in range(step % 4 + 1)
         ]  # fmt: skip
@@ -271,6 +272,15 @@ def stored_traces(study) -> dict[int, Any]:
     return {int(trace.info.tags["step"]): trace for trace in found}
 
 
+def _in_block(value: Any) -> Any:
+    """What a code block holds, by a parser of markdown: it must hold all of the text."""
+    if not isinstance(value, str):
+        return value
+    (block,) = MarkdownIt().parse(value)
+    assert block.type == "fence"
+    return block.content.removesuffix("\n")
+
+
 def test_sampled_episodes_become_traces_a_span_per_turn(study) -> None:
     episodes = sample_episodes(study, "aaaaaaaaaaaa-s1")
     assert sync_study(study.folder).errors == ()
@@ -284,7 +294,8 @@ def test_sampled_episodes_become_traces_a_span_per_turn(study) -> None:
         assert [span.parent_id for span in spans] == [root.span_id] * len(episodes[step]["turns"])
         assert root.outputs == {"success": step % 2 == 0, "total_reward": 0.5}
         for span, turn in zip(spans, episodes[step]["turns"], strict=True):
-            assert {**span.inputs, **span.outputs} == turn
+            told = {**span.inputs, **span.outputs}
+            assert {key: _in_block(value) for key, value in told.items()} == turn
             assert (span.status.status_code == "ERROR") == (turn["rejection"] is not None)
         assert (
             trace.info.trace_metadata["mlflow.sourceRun"] == active_runs(study)["SAMPO · sokoban · s1"]["id"]
