@@ -13,9 +13,9 @@ from trainers.config import TrainingConfig
 from trainers.policy_gradient.objective import Objective
 from trainers.verl.updates import Micro, micro_loss
 
-POLICY, EVERY, REST = "arlarena_policy_weights", "arlarena_weights", "arlarena_rest"
-ROW, ADVANTAGE = "arlarena_row", "arlarena_advantage"
-"""Fields of a batch, beside verl's: of tokens the first two, of rows the others."""
+POLICY, EVERY, DRAWS = "arlarena_policy_weights", "arlarena_weights", "arlarena_draws"
+ROW, ADVANTAGE, REST = "arlarena_row", "arlarena_advantage", "arlarena_rest"
+"""Fields of a batch, beside verl's: of tokens the first three, of rows the others."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class MicroBatchLoss:
         entropies = no_padding_2_padding(model_output["entropy"], data).float()
         reference = "ref_log_prob" if "ref_log_prob" in data.keys() else None  # noqa: SIM118 - no mapping
         fields = ["response_mask", "old_log_probs", POLICY, EVERY, *([reference] if reference else [])]
+        if self.objective.draws:
+            fields.append(DRAWS)
         padded = data.select(*fields).to_padded_tensor()
         micro = Micro(
             mask=padded["response_mask"].bool(),
@@ -49,6 +51,7 @@ class MicroBatchLoss:
             policy=padded[POLICY],
             every=padded[EVERY],
             rest=data[REST] if self.objective.whole_trajectories else None,
+            draws=padded[DRAWS] if self.objective.draws else None,
         )
         self._seen.append(
             Seen(data[ROW].reshape(-1).cpu(), log_probs.detach().cpu(), entropies.detach().cpu())

@@ -19,7 +19,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from trainers.rows import Rows
 from trainers.verl.batches import Stored, jagged, unjagged
-from trainers.verl.loss import ADVANTAGE, EVERY, POLICY, REST, ROW, assemble
+from trainers.verl.loss import ADVANTAGE, DRAWS, EVERY, POLICY, REST, ROW, assemble
 from trainers.verl.updates import Update
 
 TRAIN, EVAL = "train", "val"
@@ -113,8 +113,10 @@ class RowStore:
         }
         if update.rest is not None:
             fields[REST] = update.rest.float()
+        if update.weights.draws is not None:
+            fields[DRAWS] = jagged(update.weights.draws, lengths)
         self._put(mine, fields)
-        batch = self._filled(mine, keys, with_rest=update.rest is not None)
+        batch = self._filled(mine, keys, list(fields))
         batch.extra_info |= {
             "calculate_entropy": True,
             "global_batch_size": len(batch),
@@ -159,8 +161,11 @@ class RowStore:
         self._empty += whole.keys[len(keys) :]
         return whole
 
-    def _filled(self, mine: list[str], keys: Sequence[str], *, with_rest: bool) -> KVBatchMeta:
-        """A mini-batch, filled up with rows that weigh nothing: others of the step first, then empty ones."""
+    def _filled(self, mine: list[str], keys: Sequence[str], names: Sequence[str]) -> KVBatchMeta:
+        """A mini-batch, filled up with rows that weigh nothing: others of the step first, then empty ones.
+
+        names: of the fields that an update leaves for its own rows.
+        """
         own = set(mine)
         others = [key for key in keys if key not in own][: -len(mine) % self.multiple]
         whole = self._batch([*mine, *others])
@@ -168,13 +173,12 @@ class RowStore:
         if fillers:
             fields = ["response_mask"]
             data = tq.kv_batch_get(keys=fillers, partition_id=TRAIN, select_fields=fields)
-            self._put(
-                fillers, _weightless(data["response_mask"].offsets().diff().tolist(), with_rest=with_rest)
-            )
+            nothing = _weightless(data["response_mask"].offsets().diff().tolist())
+            self._put(fillers, {name: nothing[name] for name in names})
         empty = fillers[len(others) :]
         if empty:
-            nothing = jagged(torch.zeros(len(empty), 1), [1] * len(empty))
-            self._put(empty, {"old_log_probs": nothing, "ref_log_prob": nothing.clone()})
+            zero = jagged(torch.zeros(len(empty), 1), [1] * len(empty))
+            self._put(empty, {"old_log_probs": zero, "ref_log_prob": zero.clone()})
         return whole
 
     def _put(self, keys: Sequence[str], fields: dict[str, Tensor]) -> None:
@@ -189,15 +193,14 @@ def response_lengths(rows: Rows) -> list[int]:
     return lengths
 
 
-def _weightless(lengths: list[int], *, with_rest: bool) -> dict[str, Tensor]:
-    nothing = jagged(torch.zeros(len(lengths), max(lengths)), lengths)
-    fields = {
-        POLICY: nothing,
-        EVERY: nothing.clone(),
+def _weightless(lengths: list[int]) -> dict[str, Tensor]:
+    """What an update may leave, for rows that weigh nothing."""
+    return {
+        **{name: jagged(torch.zeros(len(lengths), max(lengths)), lengths) for name in (POLICY, EVERY, DRAWS)},
         ADVANTAGE: torch.zeros(len(lengths)),
         ROW: torch.full((len(lengths),), -1),
+        REST: torch.zeros(len(lengths), 2),
     }
-    return fields | ({REST: torch.zeros(len(lengths), 2)} if with_rest else {})
 
 
 def _last(value: Any) -> float:

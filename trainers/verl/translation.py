@@ -64,9 +64,15 @@ def refusals(config: TrainingConfig) -> list[Refusal]:
     if config.verl is None:
         found.append(Refusal(("backend",), "the section `verl` is missing; choose `backend: verl`"))
         return found
-    gates = [config.is_clipping.parameters.get(side) for side in ("low", "high")]
-    if any(gate and Gate.model_validate(gate).share is not None for gate in gates):
-        message = "only the native back-end draws gates at random; take it out, or `backend: native`"
+    clipping = config.is_clipping.parameters
+    gates = [Gate.model_validate(gate) for side in ("low", "high") if (gate := clipping.get(side))]
+    if clipping.get("unit") == "trajectory" and any(
+        gate.share is not None and gate.level == "token" for gate in gates
+    ):
+        message = (
+            "with `unit: trajectory` only gates of sequences are drawn at random; "
+            "set `unit: row`, or `backend: native`"
+        )
         found.append(Refusal(("is_clipping",), message))
     if config.rows == "transcript" and config.model.path and config.prompt.max_context_tokens is None:
         message = (

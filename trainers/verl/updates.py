@@ -26,7 +26,7 @@ class Update:
     index   (u,) long          into the step's rows
     copies  (u,) bool          rows that are here only to fill the mini-batch up
     weights (u, tokens) each   of the policy loss (a row that occurs twice has twice the weight), of KL and
-                               entropy, and what the masks kept
+                               entropy, what the masks kept, and draws (those of a row's first occurrence)
     rest    (u, 2) float       sum of log-ratios and number of tokens of the trajectory's other rows in the
                                mini-batch, None unless the option's ratio is the trajectory's
     """
@@ -70,9 +70,32 @@ def prepare_update(
             policy=total.index_add(0, place, policy),
             every=total.index_add(0, place, weights.every),
             kept=kept.index_add(0, place, weights.kept.long()) > 0,
+            draws=_draws(objective, weights.draws, chosen.trajectory, place, len(index)),
         ),
         rest=_rest(chosen, known, place, len(index)) if objective.whole_trajectories else None,
     )
+
+
+def _draws(
+    objective: Objective, draws: Tensor | None, trajectory: Tensor, place: Tensor, count: int
+) -> Tensor | None:
+    """(count, tokens) of every different row the draws of its first occurrence.
+
+    Where ratios are a trajectory's, those of the trajectory's first row, which are the ones that count.
+    """
+    if draws is None:
+        return None
+    first = _first(place, count)
+    if objective.whole_trajectories:
+        _, number = torch.unique(trajectory, return_inverse=True)
+        first = _first(number, int(number.max()) + 1)[number[first]]
+    return draws[first]
+
+
+def _first(number: Tensor, count: int) -> Tensor:
+    """(count,) long: where each of the numbers 0 to count - 1 occurs first."""
+    places = torch.arange(len(number), device=number.device)
+    return number.new_full((count,), len(number)).scatter_reduce_(0, number, places, "amin")
 
 
 def _rest(chosen: Rows, known: Tensor, place: Tensor, count: int) -> Tensor:
@@ -87,7 +110,10 @@ def _rest(chosen: Rows, known: Tensor, place: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Micro:
-    """What a worker has of m rows: (m, tokens), but advantages (m,) and rest (m, 2) or None."""
+    """What a worker has of m rows: (m, tokens), but advantages (m,) and rest (m, 2) or None.
+
+    draws: only where the clipping option draws at random.
+    """
 
     mask: Tensor
     old_log_probs: Tensor
@@ -96,6 +122,7 @@ class Micro:
     policy: Tensor
     every: Tensor
     rest: Tensor | None
+    draws: Tensor | None = None
 
 
 def micro_loss(objective: Objective, micro: Micro, log_probs: Tensor, entropies: Tensor) -> Tensor:
@@ -104,7 +131,7 @@ def micro_loss(objective: Objective, micro: Micro, log_probs: Tensor, entropies:
     log_probs, entropies: (m, tokens), of the policy, with gradient.
     """
     count = len(micro.mask)
-    weights = Weights(micro.policy, micro.every, micro.mask)
+    weights = Weights(micro.policy, micro.every, micro.mask, micro.draws)
     mask, old, known, advantages = micro.mask, micro.old_log_probs, log_probs.detach(), micro.advantages
     reference = micro.ref_log_probs
     if micro.rest is not None:
@@ -119,7 +146,8 @@ def micro_loss(objective: Objective, micro: Micro, log_probs: Tensor, entropies:
         known = torch.cat([widen(known), moved])
         advantages = torch.cat([advantages, torch.zeros_like(advantages)])
         reference = None if reference is None else torch.cat([widen(reference), torch.zeros_like(moved)])
-        weights = Weights(widen(micro.policy), widen(micro.every), widen(micro.mask))
+        draws = None if micro.draws is None else widen(micro.draws).repeat(2, 1)
+        weights = Weights(widen(micro.policy), widen(micro.every), widen(micro.mask), draws)
         log_probs, entropies = widen(log_probs), widen(entropies)
     rows = _rows(mask, old, torch.arange(count, device=mask.device).repeat(len(mask) // max(count, 1)))
     part = slice(0, count)

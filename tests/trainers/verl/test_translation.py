@@ -133,12 +133,23 @@ def test_what_verl_cannot_do_is_refused_with_the_reason(
         plan(methods=["GRPO"], overrides=CPU | overrides)
 
 
-def test_gates_drawn_at_random_are_refused(make_config: Callable[..., TrainingConfig]) -> None:
-    gate = {"level": "token", "share": 0.1}
-    clipping = {"gated": {"weight": "token", "low": gate, "high": None, "rule": "gate"}}
-    (refusal,) = refusals(make_config(is_clipping=clipping, verl={"platform": "cpu", "engine": "hf_cpu"}))
-    assert refusal.key == ("is_clipping",)
-    assert "at random" in refusal.message
+@pytest.mark.parametrize(
+    ("unit", "level", "refused"),
+    [
+        ("row", "token", False),
+        ("row", "sequence", False),
+        ("trajectory", "sequence", False),
+        ("trajectory", "token", True),
+    ],
+)
+def test_tokens_of_whole_trajectories_are_not_gated_at_random(
+    unit: str, level: str, refused: bool, make_config: Callable[..., TrainingConfig]
+) -> None:
+    gate = {"level": level, "share": 0.1}
+    clipping = {"gated": {"weight": "token", "low": gate, "high": None, "rule": "gate", "unit": unit}}
+    found = refusals(make_config(is_clipping=clipping, verl={"platform": "cpu", "engine": "hf_cpu"}))
+    assert [refusal.key for refusal in found] == ([("is_clipping",)] if refused else [])
+    assert all("unit: row" in refusal.message for refusal in found)
 
 
 @pytest.mark.parametrize(

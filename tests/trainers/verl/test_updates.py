@@ -50,6 +50,27 @@ POINTS: dict[str, dict[str, Any]] = {
             }
         }
     },
+    "random_gate": {
+        "is_clipping": {
+            "gated": {
+                "weight": "token",
+                "low": {"level": "token", "share": 0.4},
+                "high": {"level": "sequence", "share": 0.4},
+                "rule": "gate",
+            }
+        }
+    },
+    "random_gate_of_trajectories": {
+        "is_clipping": {
+            "gated": {
+                "weight": "sequence",
+                "low": {"level": "sequence", "share": 0.5},
+                "high": None,
+                "rule": "gate",
+                "unit": "trajectory",
+            }
+        }
+    },
     "none": {"is_clipping": "none", "loss_aggregation": {"token_mean": {"scope": "microbatch"}}},
 }
 
@@ -115,6 +136,7 @@ def in_parts(
             policy=update.weights.policy[some],
             every=update.weights.every[some],
             rest=None if update.rest is None else update.rest[some],
+            draws=None if update.weights.draws is None else update.weights.draws[some],
         )
         loss = micro_loss(objective, micro, leaf[index], entropies[index])
         loss.backward()  # type: ignore[no-untyped-call]
@@ -245,7 +267,7 @@ def test_patches_for_machines_without_gpu_wait_to_be_asked_for(registries: Any) 
     assert platforms.get_platform().device_name != "cpu"
 
 
-@pytest.mark.parametrize("point", ["token", "sequence", "trajectory", "cispo"])
+@pytest.mark.parametrize("point", ["token", "sequence", "trajectory", "cispo", "random_gate"])
 def test_verls_nested_batches_give_the_same_loss_and_gradient(
     point: str,
     registries: Any,
@@ -304,6 +326,7 @@ def test_verls_nested_batches_give_the_same_loss_and_gradient(
             module.ADVANTAGE: batch.advantages,
             module.ROW: update.index,
             **({} if update.rest is None else {module.REST: update.rest}),
+            **({} if update.weights.draws is None else {module.DRAWS: jagged(update.weights.draws)}),
         },
         batch_size=len(rows),
     )
