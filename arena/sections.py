@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +103,7 @@ class Sections:
 
     def _check_plain(self, base: Base, name: str, settings: Settings) -> Checked | None:
         raw = base.sections[name] if name in base.sections else default_section(name)
-        merged = merge(raw, [(setting.key[1:], setting.value) for setting in settings])
+        merged = merge(raw, _with_replaced(settings))
         if merged is None:
             return Checked(None, None, section_text(name, None))  # a section that nothing has asked for
         text = canonical_json(merged)
@@ -191,6 +191,30 @@ def _name(setting: Setting, key: Key, *, missing: bool) -> str:
     above = len(setting.key) - len(key) + 1 if missing else 0
     parts = setting.name.split(".")
     return ".".join([*parts[: len(parts) - max(above, 0)], *key[len(setting.key) - max(above, 0) :]])
+
+
+EXCLUSIVE: Mapping[Key, frozenset[str]] = {("trainer", "minibatch"): frozenset({"count", "rows"})}
+"""Keys that say the same in two ways: of these one is given."""
+
+
+def _with_replaced(settings: Settings) -> Iterator[tuple[Key, Any]]:
+    """What to put into a section: a key that is given replaces the others of its kind.
+
+    So a grid's `count` takes the place of the `rows` of its profile, and a sweep's that of the grid's
+    overrides. What stands beside each other is left as it is, and is a mistake.
+    """
+    for setting in settings:
+        *path, last = setting.key
+        others = EXCLUSIVE.get(tuple(path), frozenset()) - {last}
+        together = {one.key for one in settings if _layer(one) == _layer(setting)}
+        for other in sorted(others) if setting.value is not None else ():
+            if (*path, other) not in together:
+                yield (*path[1:], other), None
+        yield setting.key[1:], setting.value
+
+
+def _layer(setting: Setting) -> str:
+    return setting.name.partition(".")[0]
 
 
 def option_defaults(base: Base, option: Option) -> dict[str, Any]:

@@ -521,6 +521,22 @@ def test_the_profile_gives_resources_and_no_other_identity(plan: Plan) -> None:
     assert (shared.resources.cpus, shared.resources.gpus) == (2, 0.25)
 
 
+def test_a_count_of_mini_batches_replaces_rows_that_others_gave(plan: Plan) -> None:
+    """Those of a preset by overrides, and those of overrides by a sweep, either way round."""
+
+    def cuts(*assignments: str, **grid: Any) -> list[tuple[int | None, int | None]]:
+        found = [trial.config.trainer.minibatch for trial in plan(*assignments, **grid).trials]
+        return [(cut.count, cut.rows) for cut in found]
+
+    assert cuts("preset=paper_code") == [(None, 64)]
+    assert cuts("preset=paper_code", overrides={"trainer": {"minibatch": {"count": 4}}}) == [(4, None)]
+    assert cuts("preset=paper_code", "overrides.trainer.minibatch.count=4") == [(4, None)]
+    swept = {"trainer.minibatch.count": [2, 8]}
+    assert cuts(sweep=swept, overrides={"trainer.minibatch.rows": 32}) == [(2, None), (8, None)]
+    kinds = {"cut": {"few": {"trainer.minibatch.count": 2}, "many": {"trainer.minibatch.rows": 16}}}
+    assert cuts(sweep=kinds) == [(2, None), (None, 16)]
+
+
 def test_an_automatic_profile_stays_what_it_was_when_the_study_ran(plan: Plan, tmp_path: Path) -> None:
     assert plan().profile in ("laptop", "gpu")
     folder = tmp_path / "studies" / "tried"
