@@ -6,6 +6,7 @@ results. A helper that dies leaves its piece to this process, which then meets w
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import struct
@@ -19,13 +20,14 @@ from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
+_PR_SET_PDEATHSIG = 1
 _NUMBER = struct.Struct("<I")
 _MOST_PIECES = 16_000
 """All numbers of pieces must fit into a pipe's buffer (64 KiB on Linux)."""
 
 
 def spare_cores() -> int:
-    """Processes that can help this one: none where forking is not safe (it is on Linux alone)."""
+    """Processes that can help this one: none but on Linux, where alone forking is safe."""
     return len(os.sched_getaffinity(0)) - 1 if sys.platform == "linux" else 0
 
 
@@ -102,8 +104,11 @@ class SharedWork(Generic[Result]):
         return _NUMBER.unpack(found)[0] if found else None
 
     def _help(self, sending: Connection) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when this work ends
         main = os.getppid()
+        # It ends with the main process, whatever that dies of: it shares open files and locks.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with suppress(Exception):  # the piece is missing, so the main process will meet the error
             while os.getppid() == main and (number := self._take()) is not None:
                 sending.send((number, self._pieces[number]()))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from analysis.shared_work import SharedWork, spare_cores
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 
 
 def note(folder: Path, number: int) -> tuple[int, int]:
@@ -84,6 +87,26 @@ def test_helpers_end_with_the_work(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) < 100
     if before:
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_helpers_die_with_the_main_process(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, time; from functools import partial; from analysis.shared_work import SharedWork\n"
+        "def sleep(number):\n"
+        "    if os.getpid() != main: open(sys.argv[1], 'w').write(str(os.getpid()))\n"
+        "    time.sleep(60)\n"
+        "main = os.getpid(); SharedWork([partial(sleep, number) for number in range(3)], 1).finish()\n"
+    )
+    mark = tmp_path / "helper"
+    with subprocess.Popen([sys.executable, "-c", code, str(mark)]) as main:
+        deadline = time.monotonic() + 60
+        while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        main.kill()
+    helper = int(mark.read_text())
+    while psutil.pid_exists(helper) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(helper) or psutil.Process(helper).status() == psutil.STATUS_ZOMBIE
 
 
 def test_more_pieces_than_a_pipe_holds_are_refused() -> None:
