@@ -180,6 +180,22 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What of a plan is run.
+
+    only: the ids of the trials, of which results then ask for no others; None for all of the plan. taken:
+    those whose results are taken over from other studies.
+    """
+
+    only: frozenset[str] | None = None
+    taken: frozenset[str] = frozenset()
+
+    def has(self, trial: str) -> bool:
+        """Whether a trial without a result is trained."""
+        return trial not in self.taken and (self.only is None or trial in self.only)
+
+
+@dataclass(frozen=True, slots=True)
 class Estimable:
     """What a design separates, by factor (an axis, `env`, a swept key); an interaction is `one:other`.
 
@@ -230,7 +246,8 @@ class Study:
     over_budget: each way in which the plan exceeds its budget, as a sentence; empty when it does not.
     replication: when cells get more seeds than they have here; None for never. hypotheses: what the grid
     expects, in the forms of `analysis.hypotheses`. searches: what is tuned before it is run; seeds: those of
-    every cell; progress: how far searches are, by id, as it is on file.
+    every cell; progress: how far searches are, by id, as it is on file. part: what of it is run, to which
+    `estimate` and hours of the budget refer.
     """
 
     name: str
@@ -253,6 +270,7 @@ class Study:
     searches: tuple[Search, ...] = ()
     seeds: tuple[int, ...] = ()
     progress: Mapping[str, Progress] = field(default_factory=dict)
+    part: Part = Part()
 
     @property
     def studies(self) -> Path:

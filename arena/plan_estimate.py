@@ -38,7 +38,7 @@ def estimate_of(study: Study, cells: Sequence[Cell], declared: Mapping[str, floa
 
     cells: of the grid, not tuned; declared: the grid's own `estimate`.
     """
-    left = [trial for trial in study.trials if trial.state in UNFINISHED]
+    left = [trial for trial in study.trials if trial.state in UNFINISHED and study.part.has(trial.id)]
     later = later_trials(study)
     examples = [*left, *(one.cell for one in later)]
     elsewhere = [trial for trial in study.trials if trial.state == "unavailable"]
@@ -84,7 +84,9 @@ def estimate_of(study: Study, cells: Sequence[Cell], declared: Mapping[str, floa
 
 
 def later_trials(study: Study) -> list[Later]:
-    """The trials that are planned, of which tuning has still to decide what they are."""
+    """The trials that are run, of which tuning has still to decide what they are."""
+    if study.part.only is not None:
+        return []
     known = Counter(trial.search for trial in study.trials)
     later = []
     for search in study.searches:
@@ -166,7 +168,7 @@ def _most_added(study: Study, pace: _Pace, later: int) -> tuple[int, float]:
     later: trials that are planned and not known yet.
     """
     rule = study.replication
-    if rule is None:
+    if rule is None or study.part.only is not None:
         return 0, 0.0
     compared = [trial for trial in study.trials if not trial.search]
     counts = Counter(trial.cell for trial in compared)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,23 +23,37 @@ from arena.labels import differences, option_label
 from arena.limits import Handling, Limits
 from arena.mistakes import Mistake, MistakesError
 from arena.options import AXES, CONF, Catalogue
-from arena.plan import Budget, Estimable, Estimate, PlannedTrial, Resources, Search, State, Study
+from arena.plan import Budget, Estimable, Estimate, Part, PlannedTrial, Resources, Search, State, Study
 from arena.plan_estimate import NO_ESTIMATE, estimate_of
 from arena.replication import Replication
 from arena.spending import Spent, spent, unit
 
 
-def plan_study(grid: Path, assignments: Sequence[str] = (), *, studies: Path, conf: Path = CONF) -> Study:
+def plan_study(
+    grid: Path,
+    assignments: Sequence[str] = (),
+    *,
+    studies: Path,
+    conf: Path = CONF,
+    part: Callable[[Study], Part] | None = None,
+) -> Study:
     """Plan a grid file with the `key=value` of a command line over it.
 
-    studies: where studies lie; read for what is done already, never written. Raises MistakesError with
-    everything that is wrong in the file and on the command line.
+    studies: where studies lie; read for what is done already, never written. part: what is run of a study,
+    which has no estimate yet. Raises MistakesError with everything that is wrong in the file and on the
+    command line.
     """
     with _no_garbage_collection():
-        return _plan(grid, assignments, studies, Catalogue(conf))
+        return _plan(grid, assignments, studies, Catalogue(conf), part)
 
 
-def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Catalogue) -> Study:
+def _plan(
+    grid: Path,
+    assignments: Sequence[str],
+    studies: Path,
+    catalogue: Catalogue,
+    part: Callable[[Study], Part] | None,
+) -> Study:
     file = read_grid(grid, assignments, catalogue)
     folder = studies / file.grid.name
     profile = _profile(file, folder, catalogue)
@@ -75,6 +89,8 @@ def _plan(grid: Path, assignments: Sequence[str], studies: Path, catalogue: Cata
         seeds=tuple(file.grid.seed_list),
     )
     study = grown(study)
+    if part is not None:
+        study = replace(study, part=part(study))
     estimate = estimate_of(study, cells, file.grid.estimate.model_dump(exclude_none=True))
     cost = spent(budget, folder, study.trials)
     planned = len(study.trials) + estimate.later

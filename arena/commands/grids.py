@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from arena.commands.shared import (
 )
 
 if TYPE_CHECKING:
-    from arena.plan import Study
+    from arena.plan import Part, Study
 
 
 @click.command()
@@ -58,17 +59,15 @@ def run(
 
     Interrupted trials go on where they were; running again does only what is missing.
     """
-    study = plan_grid(grid, assignments, studies)
-    chosen: dict[str, Any] = {}
-    if only or limit is not None:
-        from arena.selection import select
-
-        chosen["only"] = select(study, only, limit, retry_failed=retry == "failed")
+    part = partial(_part, only=only, limit=limit, reuse=reuse, retry_failed=retry == "failed")
+    study = plan_grid(grid, assignments, studies, part)
     show_plan(study, stderr=output == "json")
-    if chosen:
-        click.echo(f"of these {len(chosen['only']):,} are chosen", err=True)
-    sources = _sources(study, chosen.get("only"), reuse)
-    reasons = _refusals(study, chosen.get("only"), available=available)
+    chosen: dict[str, Any] = {}
+    if study.part.only is not None:
+        chosen["only"] = study.part.only
+        click.echo(f"of these {len(study.part.only):,} are chosen", err=True)
+    sources = _sources(study, reuse)
+    reasons = _refusals(study, available=available)
     for reason in reasons:
         click.echo(f"refused: {reason}", err=True)
     if reasons:
@@ -119,7 +118,22 @@ def schema() -> int:
     return DONE
 
 
-def _sources(study: Study, only: Collection[str] | None, reuse: Sequence[str]) -> list[Path]:
+def _part(
+    study: Study, *, only: Sequence[str], limit: int | None, reuse: Sequence[str], retry_failed: bool
+) -> Part:
+    """What of a study is run. Raises MistakesError for a choice that cannot be understood, or is empty."""
+    from arena.plan import Part
+    from arena.reuse import elsewhere
+    from arena.selection import select
+
+    chosen = None
+    if only or limit is not None:
+        chosen = select(study, only, limit, retry_failed=retry_failed)
+    found = elsewhere(study, chosen) if reuse else {}
+    return Part(chosen, frozenset(trial for name in reuse for trial in found.get(name, ())))
+
+
+def _sources(study: Study, reuse: Sequence[str]) -> list[Path]:
     """The folders of the studies whose results are taken over; says what these and others have.
 
     Raises NoSuchTrialError for a study that is not there.
@@ -128,7 +142,7 @@ def _sources(study: Study, only: Collection[str] | None, reuse: Sequence[str]) -
     from arena.reuse import elsewhere
 
     folders = [find_study(study.studies, name) for name in reuse]
-    for name, trials in elsewhere(study, only).items():
+    for name, trials in elsewhere(study, study.part.only).items():
         if name in reuse:
             click.echo(f"{len(trials):,} are taken over from {name}", err=True)
         else:
@@ -138,9 +152,9 @@ def _sources(study: Study, only: Collection[str] | None, reuse: Sequence[str]) -
     return folders
 
 
-def _refusals(study: Study, only: Collection[str] | None, *, available: bool) -> list[str]:
-    """Why a study is not started. only: the ids of the trials that it is about, None for all."""
-    reasons = list(study.over_budget)
+def _refusals(study: Study, *, available: bool) -> list[str]:
+    """Why a study is not started."""
+    reasons, only = list(study.over_budget), study.part.only
     trials = [trial for trial in study.trials if only is None or trial.id in only]
     unavailable = dict.fromkeys(trial.env for trial in trials if trial.state == "unavailable")
     if unavailable and not available:

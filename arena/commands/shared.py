@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from arena.plan import Study
+    from arena.plan import Part, Study
 
 DONE, SOME_FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: every trial has a result; some trial failed; grid or arguments are wrong; Ctrl-C."""
@@ -50,11 +50,16 @@ def grid_arguments(command: Command) -> Command:
     return click.argument("grid", type=click.Path(path_type=Path))(command)
 
 
-def plan_grid(grid: Path, assignments: Sequence[str], studies: Path) -> Study:
+def plan_grid(
+    grid: Path,
+    assignments: Sequence[str],
+    studies: Path,
+    part: Callable[[Study], Part] | None = None,
+) -> Study:
     """Plan a grid file as the command line changes it. Raises MistakesError with all that is wrong."""
     from arena.planning import plan_study
 
-    return plan_study(grid, assignments, studies=studies.absolute())
+    return plan_study(grid, assignments, studies=studies.absolute(), part=part)
 
 
 def ask(question: str, *, default: bool) -> None:

@@ -248,6 +248,33 @@ def test_run_may_be_about_some_trials_only(
         assert message in ran.err
 
 
+def test_a_budget_of_hours_is_about_what_is_run(
+    arena: Run,
+    grid: Callable[..., str],
+    controller: Controller,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A part of a study may fit where all of it does not, or what is left beside results of others."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    path = grid(seeds=90, budget={"hours": 0.2})
+    whole = arena("run", path, "--yes")
+    assert whole.code == 2
+    assert "the budget allows 0.2" in whole.err
+    assert arena("run", path, "--yes", "--limit", "2").code == 0
+    study = controller.asked[0]["study"]
+    assert set(study.estimate.trial_seconds) == controller.asked[0]["only"]
+    for trial in study.trials[1:]:
+        other = tmp_path / "studies" / "other" / "trials" / trial.id
+        other.mkdir(parents=True)
+        write_outcome(other, Outcome("stable"))
+    assert arena("run", path, "--yes").code == 2
+    assert arena("run", path, "--yes", "--reuse", "other").code == 0
+    left = controller.asked[1]["study"]
+    assert set(left.estimate.trial_seconds) == {left.trials[0].id}
+    assert len(left.trials) == 90
+
+
 def test_run_may_be_about_the_trials_of_a_swept_value(
     arena: Run, grid: Callable[..., str], controller: Controller
 ) -> None:
