@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +14,15 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 
 from analysis.calibration import SHARES
 from analysis.gates import EARLY_STEPS, Arm
-from analysis.plot_style import MUTED, PALETTE, figure_style, new_figure, save, shorten
+from analysis.plot_style import MUTED, PALETTE, figure_style, new_figure, save, shorten, wrap
 
 MOST_CONTEXTS = 4
 MOST_LEVELS = 5
 LEAST_POINTS = 4  # fewer show no line
 LEAST_DISTANCE = 1e-6  # nats; less is rounding
 MARKERS = "os^Dv"
+_INSIDE = re.compile(r"^env \w+\((.+?)\)")
+"""Of an environment's variant, what tells it from others."""
 
 
 def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
@@ -27,7 +31,7 @@ def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
     contexts = list(dict.fromkeys(arm.context for arm in gated))[:MOST_CONTEXTS]
     if not contexts:
         return None
-    titles = told_apart(contexts)
+    titles = told_apart([arm.context for arm in gated if arm.context in contexts])
     levels = list(dict.fromkeys(arm.level for arm in gated))[:MOST_LEVELS]
     bare = [arm for arm in arms if arm.side == "-" and arm.context in contexts and arm.results]
     names = list(dict.fromkeys(arm.level for arm in bare))[: len(PALETTE) - len(levels)]
@@ -57,7 +61,7 @@ def draw_gates(arms: Sequence[Arm], path: Path) -> str | None:
                     grid[:, column], (arm.final.estimate, arm.collapsed / arm.results), strict=True
                 ):
                     axes.axhline(height, color=colours[arm.level], lw=1.2, linestyle="--")
-            grid[0, column].set_title(shorten(titles[context], 44) or "all runs", fontsize=8.5)
+            grid[0, column].set_title(wrap(titles[context]) if titles[context] else "all runs", fontsize=8.5)
             grid[1, column].set_xlabel("meant to hold back")
         for axes in grid.flat:
             axes.set_xscale("log")
@@ -90,7 +94,7 @@ def draw_distance(arms: Sequence[Arm], path: Path) -> str | None:
     if len(contexts) > 1:
         legend += [
             Line2D([], [], color=MUTED, marker=markers[context], linestyle="", label=shorten(name, 52))
-            for context, name in told_apart(contexts).items()
+            for context, name in told_apart([arm.context for arm in moved]).items()
         ]
     with figure_style():
         figure = new_figure(
@@ -129,13 +133,19 @@ def draw_distance(arms: Sequence[Arm], path: Path) -> str | None:
 
 
 def told_apart(contexts: Sequence[str]) -> dict[str, str]:
-    """What to call each context: without those of its parts that all of several share."""
-    parts = [context.split(", ") for context in contexts]
-    shared = set(parts[0]).intersection(*parts) if len(parts) > 1 else set()
-    return {
-        context: ", ".join(part for part in own if part not in shared)
-        for context, own in zip(contexts, parts, strict=True)
-    }
+    """What to call each context: the most frequent by its parts, the others by what they have in their place.
+
+    contexts: one per arm. Parts that all share, or that are off (null), are left out.
+    """
+    parts = {context: context.split(", ") for context in contexts}
+    shared = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
+    usual, _ = Counter(contexts).most_common(1)[0]
+    names = {}
+    for context, own in parts.items():
+        left = [part for part in own if part not in shared and not part.endswith(" null")]
+        differs = [part for part in left if part not in parts[usual]]
+        names[context] = ", ".join(differs if context != usual and differs else left)
+    return {context: _INSIDE.sub(r"\1", name) for context, name in names.items()}
 
 
 def _line(axes: Sequence[Axes], arms: Sequence[Arm], colour: str, shift: float) -> None:

@@ -215,7 +215,14 @@ def test_the_first_steps_alone_make_the_early_distance(new_study: New, method: N
 
 
 def test_figures_name_contexts_by_what_tells_them_apart() -> None:
-    long, short = "learning_rate 0.0006, steps 30", "learning_rate 0.0006, steps 120"
-    assert told_apart([long, short]) == {long: "steps 30", short: "steps 120"}
-    assert told_apart([long]) == {long: long}
+    usual, more = "learning_rate 0.0006, steps 30", "learning_rate 0.0006, steps 120"
+    assert told_apart([more, usual, usual]) == {more: "steps 120", usual: "steps 30"}
+    assert told_apart([usual]) == {usual: usual}
     assert told_apart([""]) == {"": ""}
+    long, short, other = (
+        "env sokoban(words=20), rate 1, stop null",
+        "env sokoban(words=1), rate 1, stop null",
+        "env sokoban(words=20), rate 2, stop 0.1",
+    )
+    named = told_apart([long, short, long, other])
+    assert named == {long: "words=20, rate 1", short: "words=1", other: "rate 2, stop 0.1"}
