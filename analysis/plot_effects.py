@@ -64,7 +64,7 @@ def draw_survival(runs: RunTable, path: Path) -> str | None:
                 _survival(axes, mine, colour, dash, last)
                 name = f"{shorten(option, 26)}: {int(mine['event'].sum())} of {len(mine)}"
                 handles.append(Line2D([], [], color=colour, linestyle=dash, lw=2, label=name))
-            axes.legend(handles=handles, fontsize=7.5, loc="lower left", handlelength=1.4)
+            axes.legend(handles=handles, fontsize=7.5, loc="best", handlelength=1.4)
             axes.set_ylim(0, 1.02)
             axes.set_title(setting.rpartition(".")[2])
             axes.set_xlabel("step")
