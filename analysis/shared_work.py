@@ -20,6 +20,9 @@ from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
+MOST_HELPERS = 7
+"""Each takes memory of its own for what it makes: a hundred megabytes for figures."""
+
 _PR_SET_PDEATHSIG = 1
 _NUMBER = struct.Struct("<I")
 _MOST_PIECES = 16_000
@@ -28,7 +31,7 @@ _MOST_PIECES = 16_000
 
 def spare_cores() -> int:
     """Processes that can help this one: none but on Linux, where alone forking is safe."""
-    return len(os.sched_getaffinity(0)) - 1 if sys.platform == "linux" else 0
+    return min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1) if sys.platform == "linux" else 0
 
 
 class SharedWork(Generic[Result]):
