@@ -22,7 +22,7 @@ from analysis.plot_stability import draw_ridges, draw_roc, draw_split, draw_warn
 from analysis.plots import Panel, draw_learning_curves, draw_overview, draw_panels
 from analysis.precursors import Separation
 from analysis.results import Cell, environments
-from analysis.shared_work import SharedWork, spare_cores
+from analysis.shared_work import SharedWork, useful_helpers
 
 Shown = TypeVar("Shown")
 
@@ -269,7 +269,7 @@ def begin_drawing(cells: Sequence[Cell], folder: Path) -> SharedWork[list[Drawn]
         for env, suffix in _suffixes(cells).items()
         for figure in FIGURES
     ]
-    return SharedWork(pieces, helpers=spare_cores() if trials >= WORTH_HELPERS else 0)
+    return SharedWork(pieces, helpers=useful_helpers() if trials >= WORTH_HELPERS else 0)
 
 
 def draw_all(

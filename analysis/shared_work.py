@@ -1,7 +1,6 @@
-"""Work that this process shares with copies of itself: each takes the next piece until none is left.
+"""Work done by copies of this process, on other cores.
 
-Where processes can be forked, helpers see what this one has in memory, and nothing is copied or sent but the
-results. A helper that dies leaves its piece to this process, which then meets whatever killed it by itself.
+Where processes can be forked, copies see what this one has in memory; nothing is sent but the results.
 """
 
 from __future__ import annotations
@@ -9,56 +8,44 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import struct
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
-MOST_HELPERS = 7
+MOST_HELPERS = 8
 """Each takes memory of its own for what it makes: a hundred megabytes for figures."""
 
 _PR_SET_PDEATHSIG = 1
-_NUMBER = struct.Struct("<I")
-_MOST_PIECES = 16_000
-"""All numbers of pieces must fit into a pipe's buffer (64 KiB on Linux)."""
+_pieces: Sequence[Callable[[], Any]] = ()
+"""In a helper, its work: inherited, so that it need not be pickled."""
 
 
-def spare_cores() -> int:
-    """Processes that can help this one: none but on Linux, where alone forking is safe."""
-    return min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1) if sys.platform == "linux" else 0
+def useful_helpers() -> int:
+    """How many helpers pay: one a core, none on a single one. Forking is safe on Linux alone."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    return min(MOST_HELPERS, cores) if cores > 1 else 0
 
 
 class SharedWork(Generic[Result]):
-    """Pieces of work, begun at once by `helpers` forked processes, finished by `finish`.
+    """Pieces of work, begun at once by helpers, or done by this process in `finish` where there are none.
 
     A context manager: helpers end with it. pieces: calls that do not depend on each other and whose results
-    can be pickled. Raises ValueError where there are too many.
+    can be pickled.
     """
 
     def __init__(self, pieces: Sequence[Callable[[], Result]], helpers: int) -> None:
-        if len(pieces) > _MOST_PIECES:
-            raise ValueError(f"{len(pieces):,} pieces of work are more than {_MOST_PIECES:,}")
         self._pieces = pieces
-        self._results: dict[int, Result] = {}
-        self._waiting, filling = os.pipe()
-        try:
-            os.write(filling, b"".join(map(_NUMBER.pack, range(len(pieces)))))
-        finally:
-            os.close(filling)
-        self._helpers: dict[Connection, Any] = {}
-        context = get_context("fork")
-        for _ in range(min(helpers, len(pieces) - 1)):
-            receiving, sending = context.Pipe(duplex=False)
-            helper = context.Process(target=self._help, args=(sending,), daemon=True)
-            helper.start()
-            sending.close()
-            self._helpers[receiving] = helper
+        self._pool: ProcessPoolExecutor | None = None
+        self._begun: list[Future[Result]] = []
+        if helpers:
+            self._pool = ProcessPoolExecutor(helpers, get_context("fork"), _begin, (pieces, os.getpid()))
+            self._begun = [self._pool.submit(_do, number) for number in range(len(pieces))]
 
     def __enter__(self) -> SharedWork[Result]:
         return self
@@ -66,52 +53,36 @@ class SharedWork(Generic[Result]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for receiving, helper in self._helpers.items():
-            helper.kill()
-            helper.join()
-            receiving.close()
-        os.close(self._waiting)
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
     def finish(self, progress: Callable[[int, int], None] | None = None) -> list[Result]:
-        """The results in the order of the pieces. progress: told how many of how many are there."""
-        tell = progress or (lambda done, count: None)
-        while (number := self._take()) is not None:
-            self._results[number] = self._pieces[number]()
-            self._receive(list(self._helpers), timeout=0)
-            tell(len(self._results), len(self._pieces))
-        busy = list(self._helpers)
-        while busy:
-            busy = self._receive(busy, timeout=None)
-            tell(len(self._results), len(self._pieces))
+        """The results in the order of the pieces; raises what a piece raises.
+
+        What a helper that was killed leaves undone is done here. progress: told how many of how many there
+        are.
+        """
+        results = []
         for number, piece in enumerate(self._pieces):
-            if number not in self._results:
-                self._results[number] = piece()
-        return [self._results[number] for number in range(len(self._pieces))]
-
-    def _receive(self, busy: list[Connection], timeout: float | None) -> list[Connection]:
-        """Take in results that have come; returns the connections that may bring more."""
-        ended = set()
-        for receiving in wait(busy, timeout):
-            assert isinstance(receiving, Connection)
             try:
-                while receiving.poll():
-                    number, result = receiving.recv()
-                    self._results[number] = result
-            except (EOFError, OSError):
-                ended.add(receiving)
-        return [receiving for receiving in busy if receiving not in ended]
+                results.append(self._begun[number].result() if self._begun else piece())
+            except BrokenProcessPool:
+                results.append(piece())
+            if progress is not None:
+                progress(len(results), len(self._pieces))
+        return results
 
-    def _take(self) -> int | None:
-        """The number of the next piece, which no other process gets; None where none is left."""
-        found = os.read(self._waiting, _NUMBER.size)
-        return _NUMBER.unpack(found)[0] if found else None
 
-    def _help(self, sending: Connection) -> None:
-        main = os.getppid()
-        # It ends with the main process, whatever that dies of: it shares open files and locks.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with suppress(Exception):  # the piece is missing, so the main process will meet the error
-            while os.getppid() == main and (number := self._take()) is not None:
-                sending.send((number, self._pieces[number]()))
+def _begin(pieces: Sequence[Callable[[], Any]], main: int) -> None:
+    """Make a process a helper, which ends with the main one: it shares open files and locks."""
+    global _pieces
+    _pieces = pieces
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if os.getppid() != main:  # it was gone before it could be watched
+        os._exit(1)
+
+
+def _do(number: int) -> Any:
+    return _pieces[number]()
