@@ -235,10 +235,15 @@ def _drawn(draws: Tensor | None, level: Literal["token", "sequence"], trajectory
         return draws
     if trajectory is None:
         return draws[:, :1]
-    _, index = torch.unique(trajectory, return_inverse=True)
+    return draws[first_of(trajectory), :1]
+
+
+def first_of(labels: Tensor) -> Tensor:
+    """(n,) long: for each of n labels the place at which it occurs first."""
+    _, index = torch.unique(labels, return_inverse=True)
     first = index.new_full((len(index),), len(index))
     first.scatter_reduce_(0, index, torch.arange(len(index), device=index.device), "amin")
-    return draws[first[index], :1]
+    return first[index]
 
 
 def _one(log_probs: Tensor, mask: Tensor) -> Tensor:

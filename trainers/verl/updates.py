@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trainers.minibatches import Minibatch
-from trainers.policy_gradient.is_clipping import difference
+from trainers.policy_gradient.is_clipping import difference, first_of
 from trainers.policy_gradient.objective import Objective, Weights
 from trainers.rows import Rows
 
@@ -85,17 +85,10 @@ def _draws(
     """
     if draws is None:
         return None
-    first = _first(place, count)
+    first = place.new_empty(count).index_copy(0, place, first_of(place))
     if objective.whole_trajectories:
-        _, number = torch.unique(trajectory, return_inverse=True)
-        first = _first(number, int(number.max()) + 1)[number[first]]
+        first = first_of(trajectory)[first]
     return draws[first]
-
-
-def _first(number: Tensor, count: int) -> Tensor:
-    """(count,) long: where each of the numbers 0 to count - 1 occurs first."""
-    places = torch.arange(len(number), device=number.device)
-    return number.new_full((count,), len(number)).scatter_reduce_(0, number, places, "amin")
 
 
 def _rest(chosen: Rows, known: Tensor, place: Tensor, count: int) -> Tensor:
