@@ -243,7 +243,8 @@ def first_of(labels: Tensor) -> Tensor:
     _, index = torch.unique(labels, return_inverse=True)
     first = index.new_full((len(index),), len(index))
     first.scatter_reduce_(0, index, torch.arange(len(index), device=index.device), "amin")
-    return first[index]
+    place: Tensor = first[index]
+    return place
 
 
 def _one(log_probs: Tensor, mask: Tensor) -> Tensor:
