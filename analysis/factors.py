@@ -8,16 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.option_names import option_label
+
 NOT_A_FACTOR = ("seed", "cloning.clone_seed")
 """Settings that make blocks (repetitions), not treatments."""
-
-
-def option_label(option: Any) -> str:
-    """`cispo`, or `cispo(hi=4)` for an option with parameters given as `{"cispo": {"hi": 4}}`."""
-    if isinstance(option, Mapping) and len(option) == 1:
-        name, parameters = next(iter(option.items()))
-        return f"{name}{_arguments(parameters)}"
-    return str(option)
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, str]:
@@ -66,7 +60,7 @@ def _labels(variants: list[str]) -> dict[str, str]:
         namesakes = [values[other] for other in variants if names[other] == names[text]]
         labels[text] = names[text]
         if len(namesakes) > 1:
-            labels[text] += _arguments(_distinguishing(value, namesakes))
+            labels[text] = option_label({names[text]: _distinguishing(value, namesakes)})
     return labels
 
 
@@ -84,15 +78,3 @@ def _distinguishing(value: Mapping[str, Any], namesakes: list[Mapping[str, Any]]
         for key in keys
         if value.get(key) is not None and any(other.get(key) != value[key] for other in namesakes)
     }
-
-
-def _arguments(parameters: Any) -> str:
-    if not isinstance(parameters, Mapping) or not parameters:
-        return ""
-    return f"({', '.join(_argument(key, value) for key, value in parameters.items())})"
-
-
-def _argument(key: str, value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{key}{_arguments({name: inner for name, inner in value.items() if inner is not None})}"
-    return f"{key}={value if isinstance(value, str) else json.dumps(value)}"

@@ -23,7 +23,7 @@ import yaml
 from analysis.collapse import CollapseRule, Verdict, judge
 from analysis.design_limits import Estimable, read_estimable
 from analysis.early_warning import number
-from analysis.factors import option_label
+from analysis.option_names import option_label
 from analysis.searches import Search, read_searches
 
 RESULTS = ("stable", "unstable", "undecided", "collapsed", "diverged")

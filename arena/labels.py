@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from analysis.option_names import value_text
 from arena.configuration import Key
 from arena.options import AXES
 from arena.yaml_source import flatten
@@ -92,19 +92,6 @@ def settings_text(settings: Mapping[Key, Any]) -> list[str]:
         f"{'.'.join(key if short.count(brief) > 1 else brief)}={value_text(value)}"
         for (key, value), brief in zip(settings.items(), short, strict=True)
     ]
-
-
-def value_text(value: Any) -> str:
-    """A value in a label: numbers short and unambiguous, nothing as `off`."""
-    if value is None:
-        return "off"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return (
-            repr(int(value)) if value.is_integer() and abs(value) < 1e9 else repr(value).replace("e-0", "e-")
-        )
-    return str(value) if isinstance(value, str | int) else json.dumps(value)
 
 
 def _all_differences(

@@ -69,6 +69,7 @@ class Namer:
             )
             for axis, entry in point.choices.items()
         }
+        implied = {axis: whole[axis].implied for axis in AXES}
         label, methods = point_label(
             options,
             parameters,
@@ -76,13 +77,13 @@ class Namer:
             methods=self._tables[axes_around],
             baseline=self.baseline,
             extra=extra,
-            implied={axis: whole[axis].implied for axis in AXES},
+            implied=implied,
         )
         described: dict[str, str | dict[str, dict[str, Any]]] = {}
         levels: dict[str, Hashable] = {".".join(key): canonical_json(value) for key, value in extra.items()}
         swept = [tuple(key.split(".")) for key in around.swept]
         for axis in AXES:
-            differs = differences(parameters[axis], dict(point.choices[axis].option.defaults))
+            differs = differences(parameters[axis], dict(point.choices[axis].option.defaults), implied[axis])
             nested = merge({}, differs.items())
             described[axis] = {options[axis]: nested} if differs else options[axis]
             own = {key: value for key, value in differs.items() if not _is_set((axis, *key), swept)}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.option_names import option_label
 from arena.cells import Cell, make_cells
 from arena.clones import clone_id
 from arena.configuration import Composer, resolve_profile
@@ -19,7 +20,6 @@ from arena.grid import AdaptiveSeeds, Grid
 from arena.grid_entries import GridFile
 from arena.grid_file import read_grid
 from arena.identity import trial_id
-from arena.labels import differences, option_label
 from arena.limits import Handling, Limits
 from arena.mistakes import Mistake, MistakesError
 from arena.options import AXES, CONF, Catalogue
@@ -250,16 +250,8 @@ def _axes(cells: Iterable[Cell]) -> dict[str, tuple[str, ...]]:
             continue
         seen.add(id(cell.point))
         for axis, option in cell.point.items():
-            labels[axis][described_label(option)] = None
+            labels[axis][option_label(option)] = None
     return {axis: tuple(names) for axis, names in labels.items()}
-
-
-def described_label(option: str | Mapping[str, Mapping[str, object]]) -> str:
-    """The label of an axis' entry in a plan's `point`: `cispo`, or `cispo(hi=4)`."""
-    if isinstance(option, str):
-        return option
-    ((name, parameters),) = option.items()
-    return option_label(name, differences(parameters, {}))
 
 
 def _estimable(cells: Iterable[Cell]) -> Estimable:

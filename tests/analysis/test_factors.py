@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.factors import differing, option_label, settings
-
-
-def test_option_labels_show_the_parameters_that_were_set() -> None:
-    assert option_label("cispo") == "cispo"
-    assert option_label({"cispo": {"hi": 4}}) == "cispo(hi=4)"
-    assert option_label({"token": {"sequence_mask": {"delta": 0.003}}}) == "token(sequence_mask(delta=0.003))"
-
-    gate = {"level": "token", "eps": 0.1, "share": None}
-    assert (
-        option_label({"gated": {"low": gate, "high": None}}) == "gated(low(level=token, eps=0.1), high=null)"
-    )
+from analysis.factors import differing, settings
 
 
 def test_an_option_with_its_parameters_is_one_setting() -> None:
@@ -38,7 +27,7 @@ def test_only_what_differs_is_listed_and_variants_of_an_option_are_told_apart() 
     assert table["is_clipping"].to_dict() == {
         "a": "cispo(hi=4)",
         "b": "cispo(hi=0.2)",
-        "c": "token(mask(delta=1))",
+        "c": "token(mask.delta=1)",
         "d": "token",
     }
     assert table.loc["a", "trainer.lr"] == "0.001"

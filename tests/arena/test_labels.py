@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from arena.labels import differences, option_label, settings_text, value_text
+from analysis.option_names import value_text
+from arena.labels import differences, option_label, settings_text
 from arena.planning import plan_study
 
 
