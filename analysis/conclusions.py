@@ -2,74 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from analysis.arms import Contrast, arm_means, collapse_contrast, common_horizon, difference
+from analysis.arms import common_horizon
 from analysis.declared import judge_hypotheses
 from analysis.factorial import FactorialFit, fit_factorial
 from analysis.findings import judge_findings, stability_margins
 from analysis.gates import Gates, judge_gates
-from analysis.improvement import probability_of_improvement
-from analysis.measures import UNITS, RunTable, run_table
+from analysis.measures import RunTable, run_table
+from analysis.pairs import PairEffect, pair_effects, pair_sentences
 from analysis.precursors import RunPanel, Separation, WarningOrder, separations, warning_order
 from analysis.resampling import SHARE, Interval, block_interval, interquartile_means, seed_interval
 from analysis.significance import holm
 from analysis.study import Study, Trial
 from analysis.survival import cox, log_rank, restricted_mean
-from analysis.verdicts import SMALLEST_SUCCESS, Claim
-
-MOST_OPTIONS = 12
-"""Settings with more options than this are not compared pair by pair."""
-
-
-@dataclass(frozen=True)
-class PairEffect:
-    """What a setting's second option did against its first, in runs that are alike in everything else.
-
-    contrasts: by measure (`final`, `area`, `healthy`, `final_episode`, ...); improvement: the probability
-    that a run with the second option ends higher; lasted: how many steps longer it lasts before it collapses,
-    None where nothing collapsed; p_holm: of final success, corrected for all pairs of the study; together:
-    settings that change along with this one.
-    """
-
-    setting: str
-    first: str
-    second: str
-    contrasts: Mapping[str, Contrast]
-    improvement: Interval
-    lasted: Contrast | None
-    p_holm: float | None = None
-    together: tuple[str, ...] = ()
-
-    @property
-    def established(self) -> bool:
-        """Whether final success differs beyond chance, by at least the smallest effect of interest."""
-        effect = self.contrasts["final"].effect
-        return self.p_holm is not None and self.p_holm < 0.05 and abs(effect.estimate) >= SMALLEST_SUCCESS
-
-    def sentence(self) -> str:
-        """Which option ends higher and by how much, as markdown."""
-        effect = self.contrasts["final"].effect
-        word, sign = ("higher", 1) if effect.estimate > 0 else ("lower", -1)
-        low, high = sorted((sign * effect.low, sign * effect.high))
-        # The name of an option speaks for itself, the value of a dotted key does not.
-        first, second = (
-            f"`{self.setting}={option}`" if "." in self.setting else f"`{option}`"
-            for option in (self.first, self.second)
-        )
-        along = " and ".join(f"`{name}`" for name in self.together[:2])
-        if len(self.together) > 2:
-            along = f"`{self.together[0]}` and {len(self.together) - 1} more settings"
-        equal = f"with {along} changing along, all else equal" if along else "all else equal"
-        return (
-            f"{second} ends {word} than {first} by {sign * effect.estimate:.2f} [{low:.2f}, {high:.2f}],"
-            f" {equal}."
-        )
+from analysis.verdicts import Claim
 
 
 @dataclass(frozen=True)
@@ -130,10 +81,7 @@ class Conclusions:
             for claim in (*self.declared, *self.findings, *of_gates)
             if claim.verdict in ("supported", "contradicted")
         ]
-        for pair in self.pairs:
-            if pair.established:
-                sentences.append(pair.sentence())
-        return sentences
+        return [*sentences, *pair_sentences([pair for pair in self.pairs if pair.established])]
 
 
 def conclude(study: Study, progress: Callable[[str], None] | None = None) -> Conclusions:
@@ -179,37 +127,6 @@ def conclude(study: Study, progress: Callable[[str], None] | None = None) -> Con
         margins=stability_margins(runs),
         gates=judge_gates(runs, trials) if len(runs.table) else None,
     )
-
-
-BESIDE = ("area", "healthy", *(f"{name}_{unit}" for name in ("final", "area") for unit in UNITS))
-"""What pairs are compared by beside final success."""
-
-
-def pair_effects(runs: RunTable, *, beside: Sequence[str] = BESIDE) -> tuple[PairEffect, ...]:
-    """Every two options of a setting that were ever compared like for like, in the order of the plan."""
-    found = []
-    for setting in runs.settings:
-        options = runs.order(setting)
-        if len(options) > MOST_OPTIONS:
-            continue
-        for first, second in combinations(options, 2):
-            arms = {"first": (first,), "second": (second,)}
-            final = difference(runs, setting, arms, "final")
-            if not final.blocks:
-                continue
-            contrasts = {"final": final}
-            for measure in beside:
-                contrast = difference(runs, setting, arms, measure)
-                if contrast.blocks:
-                    contrasts[measure] = contrast
-            wide = arm_means(runs, setting, arms, "final").unstack("context")
-            improvement = probability_of_improvement(wide["first"], wide["second"])
-            members = runs.table[runs.table[setting].astype(str).isin([first, second])]
-            lasted = collapse_contrast(runs, setting, arms) if members["event"].any() else None
-            along = runs.together.get(setting, ())
-            found.append(PairEffect(setting, first, second, contrasts, improvement, lasted, together=along))
-    corrected = holm([pair.contrasts["final"].p for pair in found])
-    return tuple(replace(pair, p_holm=p) for pair, p in zip(found, corrected, strict=True))
 
 
 def _option(

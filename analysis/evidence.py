@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.conclusions import Conclusions, OptionSummary, PairEffect
+from analysis.conclusions import Conclusions, OptionSummary
 from analysis.factorial import FactorialEffect
 from analysis.markdown import code, escape, interval, listing, table
 from analysis.measures import MEASURES, UNITS
+from analysis.pairs import PairEffect
 from analysis.precursors import STEPS_BEFORE, Separation
 from analysis.resampling import LEAST_BLOCKS
 from analysis.results import Cell

@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from analysis.conclusions import pair_effects
 from analysis.declared import judge_hypotheses
 from analysis.factorial import fit_factorial
 from analysis.findings import judge_findings, risk_bound, stability_margins
 from analysis.measures import RunTable
+from analysis.pairs import pair_effects
 from analysis.precursors import RunPanel
 from analysis.simulation import AXES, World, simulate
 from analysis.verdicts import Claim, judged
