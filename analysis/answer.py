@@ -9,6 +9,9 @@ from analysis.resampling import LEAST_BLOCKS, Interval
 from analysis.results import BAD_ENDS, Cell, environments
 from analysis.study import Study
 
+MOST_NAMED, FEW = 12, 3
+"""Up to so many methods are all named; of more, so many of each kind."""
+
 
 def answer(study: Study, cells: Sequence[Cell]) -> list[str]:
     """Paragraphs of markdown: how many trials count, what ended highest, what collapsed, how sure that is."""
@@ -53,10 +56,15 @@ def _sentences(cells: Sequence[Cell]) -> list[str]:
     sentences = _ranking(cells)
     told: set[str] = set()
 
-    def tell(group: Sequence[Cell], text: str) -> None:
+    def say(text: str, group: Sequence[Cell], names: Sequence[str]) -> None:
         if group:
             told.update(cell.id for cell in group)
-            sentences.append(f"{text}: {listing([_name(cell) for cell in group])}.")
+            many = len(cells) > MOST_NAMED
+            count = f" ({len(group)} of {len(cells)})" if many else ""
+            sentences.append(f"{text}{count}: {listing(names, FEW if many else MOST_NAMED)}.")
+
+    def tell(group: Sequence[Cell], text: str) -> None:
+        say(text, group, [_name(cell) for cell in group])
 
     def all_seeds(cell: Cell, count: int) -> bool:
         return count == len(cell.results)
@@ -70,9 +78,8 @@ def _sentences(cells: Sequence[Cell]) -> list[str]:
         [c for c in cells if not c.count(*BAD_ENDS) and all_seeds(c, c.count_learned(False))],
         "Neither collapsed nor above the clone with any seed",
     )
-    rest = [f"{_name(cell)} ({_counts(cell)})" for cell in cells if cell.id not in told]
-    if rest:
-        sentences.append(f"{'Others' if told else 'Outcomes'}: {listing(rest)}.")
+    rest = [cell for cell in cells if cell.id not in told]
+    say("Others" if told else "Outcomes", rest, [f"{_name(cell)} ({_counts(cell)})" for cell in rest])
     return sentences
 
 

@@ -40,7 +40,9 @@ def vocabulary_of(runs: RunTable) -> Vocabulary:
     methods = dict.fromkeys(name for names in runs.table["methods"] for name in names)
     labels = dict.fromkeys(map(str, runs.table["label"]))
     options = {axis: list(options) for axis, options in runs.axes.items()}
-    options |= {setting: runs.order(setting) for setting in runs.settings}
+    for setting in runs.settings:
+        # what was planned and never ran has a name as well
+        options[setting] = list(dict.fromkeys([*options.get(setting, ()), *runs.order(setting)]))
     return Vocabulary(options, [*methods, *(label for label in labels if label not in methods)])
 
 

@@ -17,12 +17,14 @@ MOST_ROWS = 40
 
 
 def method_tables(cells: Sequence[Cell]) -> list[str]:
-    """Per environment a row for every method: how it ended, with every seed, and what it took."""
+    """Per environment a row for every method with a result: how it ended, every seed, and what it took."""
     blocks = []
+    shown = [cell for cell in cells if cell.results] or cells
     envs = environments(cells)
     for env in envs:
         if len(envs) > 1:
             blocks.append(f"### {escape(env)}")
+        waiting = sum(cell.env == env for cell in cells) - sum(cell.env == env for cell in shown)
         blocks.append(
             table(
                 (
@@ -36,10 +38,15 @@ def method_tables(cells: Sequence[Cell]) -> list[str]:
                     "minutes a trial",
                     "CPU-minutes",
                 ),
-                [_method_row(cell) for cell in cells if cell.env == env],
+                [_method_row(cell) for cell in shown if cell.env == env],
                 right=(7, 8),
             )
         )
+        if waiting:
+            blocks.append(
+                f"{waiting} more {'methods have' if waiting > 1 else 'method has'} no result yet"
+                " ([which](#trials-that-do-not-count))."
+            )
     if any(cell.results for cell in cells):
         blocks.append(
             "Final success: mean over seeds of the last fifth of the evaluations; in brackets a 95% interval,"
@@ -200,11 +207,20 @@ def not_counted(study: Study, cells: Sequence[Cell]) -> list[str]:
     blocks = []
     missing = [trial for trial in study.trials if not trial.has_result]
     if missing:
+        alike: dict[tuple[str, str, str], list[Trial]] = {}
+        for trial in missing:
+            alike.setdefault((called[trial.cell], trial.status, _why(trial)), []).append(trial)
         rows = [
-            [called[trial.cell], str(trial.seed), trial.status, _why(trial), code(trial.id)]
-            for trial in missing
+            [
+                name,
+                " ".join(str(trial.seed) for trial in trials),
+                status,
+                why,
+                " ".join(code(trial.id) for trial in trials),
+            ]
+            for (name, status, why), trials in alike.items()
         ]
-        blocks.append(table(("method", "seed", "state", "why", "trial"), rows))
+        blocks.append(table(("method", "seeds", "state", "why", "trials"), rows))
     elif study.trials:
         blocks.append(f"None: all {len(study.trials)} planned trials have a result.")
     if study.others:

@@ -11,6 +11,7 @@ from analysis.arms import collapse_contrast, difference
 from analysis.declared import judge_hypotheses
 from analysis.hypotheses import HypothesisError, Vocabulary, parse
 from analysis.simulation import World, simulate
+from analysis.verdicts import NO_PARTNERS
 
 NAMES = Vocabulary(
     {
@@ -130,3 +131,12 @@ def test_a_name_the_runs_do_not_have_is_not_testable() -> None:
     (claim,) = judge_hypotheses(["rloo beats grpo"], runs)
     assert claim.verdict == "not testable"
     assert "unknown option or method 'rloo'" in claim.reason
+
+
+def test_what_was_planned_and_has_no_run_has_a_name() -> None:
+    runs = simulate(World(), 5, np.random.default_rng(0))
+    planned = {
+        axis: (*runs.order(axis), *(["gated"] if axis == "is_clipping" else [])) for axis in runs.settings
+    }
+    (claim,) = judge_hypotheses(["gated collapses before sequence"], replace(runs, axes=planned))
+    assert (claim.verdict, claim.reason) == ("not testable", NO_PARTNERS)

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from analysis import evidence, figures
+from analysis.answer import answer as paragraphs
 from analysis.collapse import CollapseRule
 from analysis.paper import published
 from analysis.report import render, write_report
@@ -202,7 +203,32 @@ def test_a_study_in_which_nothing_ran_says_so(new_study: New, methods: Methods) 
         builder.entry(methods[0], seed)
     text = report_of(builder.plan())
     assert "**Nothing can be said yet:** none of the 3 planned trials has a result." in text
-    assert section(text, "Trials that do not count").count("never started") == 3
+    assert "| GRPO | 0 1 2 | missing | never started |" in section(text, "Trials that do not count")
+
+
+def test_methods_without_a_result_are_no_rows_of_the_answer(new_study: New, methods: Methods) -> None:
+    builder = new_study()
+    builder.trial(methods[0], 0)
+    for method in methods[1:]:
+        builder.entry(method, 0)
+    answer = section(report_of(builder.plan()), "Answer")
+    assert answer.count("\n| **") == 1
+    assert "3 more methods have no result yet ([which](#trials-that-do-not-count))." in answer
+
+
+def test_of_many_methods_the_answer_counts_and_names_the_first(new_study: New, methods: Methods) -> None:
+    builder = new_study()
+    for number in range(20):
+        falls = number >= 15
+        method = replace(
+            methods[1 if falls else 2], label=f"M{number}", end=0.1 if falls else 0.9 - number / 40
+        )
+        builder.trial(method, 0)
+    study = load_study(builder.plan())
+    text = " ".join(paragraphs(study, summarise(study)))
+    assert "Stable and above the clone with every seed (15 of 20): M" in text
+    assert "Collapsed or diverged with every seed (5 of 20): M" in text
+    assert " and 12 more. Collapsed" in text
 
 
 def test_an_empty_folder_has_a_report_too(tmp_path: Path) -> None:
