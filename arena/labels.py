@@ -75,11 +75,12 @@ def differences(ours: Any, theirs: Any, implied: Collection[Key] = ()) -> dict[K
     `theirs` has others beside it: a mask's denominator is told only where masks differ in it.
     """
     mine, other = _leaves(ours), _leaves(theirs)
+    on = [key for key, value in other.items() if value is not None]
     changed = {
         key: value
         for key, value in mine.items()
         if (other.get(key) != value and (key not in implied or _has_beside(other, key)))
-        or (value is None and any(_overlap(key, told) for told in other.keys() - {key}))
+        or (value is None and any(_overlap(key, told) for told in on if told != key))
     }
     gone = {key: None for key in other if not any(_overlap(key, kept) for kept in mine)}
     return changed | gone

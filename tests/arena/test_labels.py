@@ -120,6 +120,13 @@ def test_differences_are_leaves() -> None:
     assert differences(ours, theirs) == {("b", "c"): 2, ("e",): None, ("g",): None}
     assert differences(ours, ours) == {}
 
+    # of a part that was turned on, what is off in it goes without saying
+    assert differences({"gate": {"eps": None, "share": 0.5}}, {"gate": None}) == {("gate", "share"): 0.5}
+    assert differences({"gate": {"eps": None, "share": 0.5}}, {"gate": {"eps": 1, "share": None}}) == {
+        ("gate", "eps"): None,
+        ("gate", "share"): 0.5,
+    }
+
 
 def test_values_are_short_and_unambiguous() -> None:
     values = [None, True, 4.0, 0.2, 1e-5, 6e-4, 10, "kept", [1, 2], 1e12]

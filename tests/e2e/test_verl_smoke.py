@@ -1,4 +1,4 @@
-"""verl for real, without a GPU: two trials at once, killed, and finished by running again with a third."""
+"""verl for real, without a GPU: two trials at once, killed, and finished by running again with two more."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ STEPS = 3
 # rows of whole transcripts, of a clone that was shown such
 TRANSCRIPTS = {"rows": "transcript", "cloning.explore": 0, "model.max_positions": 256}
 METHODS = ["GRPO", "SAMPO", {"GRPO": TRANSCRIPTS}]
+# draws travel with the rows, those that fill batches up too
+POINTS = [{"is_clipping": {"gated": {"low": {"level": "token", "share": 0.5}}}}]
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,7 +40,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class VerlRun:
-    """A study that was killed once and then finished, with one more trial than the grid has.
+    """A study that was killed once and then finished, with two more trials than the grid has.
 
     done: what the second run said; left_running, steps_at_kill: what the first left.
     """
@@ -69,7 +71,8 @@ def verl(tmp_path_factory: pytest.TempPathFactory) -> VerlRun:
         first.wait()
     _wait(lambda: not tagged(study), 60)
     left = tagged(study)
-    again = [*command, f"methods={json.dumps(METHODS)}", "budget.trials=3"]
+    more = [f"methods={json.dumps(METHODS)}", f"points={json.dumps(POINTS)}", "budget.trials=4"]
+    again = [*command, *more]
     done = subprocess.run(again, cwd=studies, capture_output=True, text=True, timeout=1200, check=False)
     return VerlRun(study, done, left, recorded)
 
@@ -106,7 +109,7 @@ def test_nothing_of_a_killed_study_keeps_running(verl: VerlRun) -> None:
 def test_run_again_every_trial_is_finished(verl: VerlRun) -> None:
     assert verl.done.returncode == 0, verl.done.stdout + verl.done.stderr + _logs(verl)
     outcomes = [read_outcome(folder) for folder in verl.trials]
-    assert len(outcomes) == 3
+    assert len(outcomes) == 4
     assert all(outcome is not None and outcome.is_result for outcome in outcomes)
     assert {outcome.step for outcome in outcomes if outcome is not None} == {STEPS}
     assert max(outcome.attempts for outcome in outcomes if outcome is not None) == 2
