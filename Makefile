@@ -1,7 +1,8 @@
 # What people do here: make run, make test, make lint, make bench.
 VENV   ?= .venv
 PYTHON ?= python3
-PIP     = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# What is compiled calls the `python` it finds first, which has to be this one.
+PIP     = PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 ARENA   = $(VENV)/bin/arena
 GRID   ?= grids/quickstart.yaml
 
@@ -41,7 +42,7 @@ install: $(VENV)/.installed ## the environment with development tools
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "Installing into $(VENV) (a few minutes the first time) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip setuptools wheel
+	$(PIP) --upgrade pip==26.3 setuptools==84.2.1 wheel==0.48.0
 	$(PIP) --editable '.[dev]'
 	@touch $@
 
