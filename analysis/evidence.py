@@ -17,6 +17,8 @@ from analysis.verdicts import Claim
 
 MOST_ROWS = 40
 MOST_EFFECTS = 15
+NO_SIZE = 0.0005
+"""Effects below this would be printed as 0.000."""
 
 
 def p_text(p: float | None) -> str:
@@ -168,10 +170,15 @@ def effects(found: Conclusions) -> list[str]:
     for metric, fit in found.factorial.items():
         if not fit.effects:
             continue
-        shown = sorted(fit.effects, key=lambda effect: -effect.size)[:MOST_EFFECTS]
+        ranked = sorted(fit.effects, key=lambda effect: -effect.size)
+        shown = [effect for effect in ranked if effect.size >= NO_SIZE][:MOST_EFFECTS]
         if metric == "final":
             blocks.append("### Main effects and interactions")
-        blocks.append(f"On {MEASURES[metric]} (mean {interval(fit.mean, sign=False)}):")
+        mean = f"On {MEASURES[metric]} (mean {interval(fit.mean, sign=False)})"
+        if not shown:
+            blocks.append(f"{mean} nothing has an effect: all are below {NO_SIZE:.4f}.")
+            continue
+        blocks.append(f"{mean}:")
         blocks.append(
             table(
                 ("effect", "size", "share", "largest deviations", "blocks", "p", "p, corrected"),
@@ -179,9 +186,9 @@ def effects(found: Conclusions) -> list[str]:
                 right=(1, 2, 4),
             )
         )
-        if len(fit.effects) > len(shown):
+        if len(ranked) > len(shown):
             blocks.append(
-                f"{len(fit.effects) - len(shown)} smaller ones are in [factorial.csv](tables/factorial.csv)."
+                f"{len(ranked) - len(shown)} smaller ones are in [factorial.csv](tables/factorial.csv)."
             )
     if blocks:
         blocks.append(

@@ -413,4 +413,6 @@ def test_every_file_that_a_report_names_is_there(
     named = set(re.findall(r"\]\((?!https?:|#)([^)\s]+)\)", text))
     assert {"trials.csv", "tables/factorial.csv", "figures/overview.png"} <= named
     assert "smaller ones are in" in text
+    # no run collapsed
+    assert re.search(r"On share that did not collapse \(mean 1\.00.*\) nothing has an effect", text)
     assert not [name for name in named if not (path.parent / name).is_file()]
