@@ -146,21 +146,24 @@ def gates(found: Conclusions) -> list[str]:
 
 
 def _margins(found: Conclusions) -> list[str]:
-    rates = [str(name) for name in found.margins.columns if name not in ("setting", "option", "margin")]
+    told = ("setting", "option", "alike", "runs", "margin")
+    rates = [str(name) for name in found.margins.columns if name not in told]
     rows = [
         [
-            code(row["setting"]),
+            code(row["setting"]) + ("" if row["alike"] else "\\*"),
             code(row["option"]),
+            str(row["runs"]),
             *("-" if row[rate] != row[rate] else f"{row[rate]:.0%}" for rate in rates),
             "none" if row["margin"] != row["margin"] else f"**{row['margin']:g}**",
         ]
         for row in found.margins.to_dict("records")
     ]
-    header = ("setting", "option", *(f"collapsed at {float(rate):g}" for rate in rates), "margin")
+    header = ("setting", "option", "runs", *(f"collapsed at {float(rate):g}" for rate in rates), "margin")
     return [
-        table(header, rows),
-        "The share of runs that collapsed at each learning rate. Margin: the largest learning rate with at"
-        " most 20%, so that no regime is picked after the fact.",
+        table(header, rows, right=(2,)),
+        "The share of runs that collapsed at each learning rate, where every option of the setting ran, all"
+        " else equal (star: nowhere; all runs are counted, which differ in other settings too). Margin: the"
+        " largest learning rate with at most 20%, so that no regime is picked after the fact.",
     ]
 
 

@@ -247,8 +247,9 @@ def risk_bound(collapsed: int, runs: int, *, level: float = 0.95) -> float:
 def stability_margins(runs: RunTable) -> pd.DataFrame:
     """Per option the share that collapsed at every learning rate, and the largest with at most 20%.
 
-    Columns: setting, option, one per learning rate (ascending; NaN where it did not run), margin (NaN where
-    every one collapses more). Empty unless the study swept the learning rate.
+    Counted where every option of the setting ran, all else equal; all runs where there is no such place.
+    Columns: setting, option, alike (whether so), runs, one per learning rate (ascending; NaN where it did not
+    run), margin (NaN where every one collapses more). Empty unless the study swept the learning rate.
     """
     if LEARNING_RATE not in runs.settings:
         return pd.DataFrame()
@@ -257,12 +258,18 @@ def stability_margins(runs: RunTable) -> pd.DataFrame:
     for setting in runs.settings:
         if setting == LEARNING_RATE:
             continue
-        for option in runs.order(setting):
-            mine = runs.results[runs.results[setting].astype(str) == option]
+        options = runs.order(setting)
+        place = ["block", *(name for name in runs.settings if name != setting)]
+        there = runs.results.groupby(place, dropna=False)[setting].transform("nunique")
+        alike = there == len(options)
+        table = runs.results[alike] if alike.any() else runs.results
+        for option in options:
+            mine = table[table[setting].astype(str) == option]
             shares = mine.groupby(mine[LEARNING_RATE].astype(str))["collapsed"].mean()
             row = {rate: float(shares.get(rate, np.nan)) for rate in rates}
             good = [float(rate) for rate, share in row.items() if share <= MARGIN_RISK]
-            rows.append({"setting": setting, "option": option, **row, "margin": max(good, default=np.nan)})
+            told = {"setting": setting, "option": option, "alike": bool(alike.any()), "runs": len(mine)}
+            rows.append({**told, **row, "margin": max(good, default=np.nan)})
     return pd.DataFrame(rows)
 
 

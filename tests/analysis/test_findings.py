@@ -122,6 +122,28 @@ def test_the_margin_is_the_largest_rate_with_few_collapses() -> None:
     assert stability_margins(runs_of(World(), 2)).empty
 
 
+def test_margins_compare_options_in_runs_that_are_alike_in_everything_else() -> None:
+    axes = {
+        "is_clipping": ("cispo", "sequence"),
+        "advantage": ("grpo", "gigpo"),
+        "trainer.learning_rate": ("0.0003", "0.0006"),
+    }
+    runs = simulate(World(), 5, np.random.default_rng(0), axes=axes)
+    cispo = runs.table["is_clipping"] == "cispo"
+    # all of cispo collapses, and it ran with grpo alone: no fault of grpo's
+    table = runs.table.assign(collapsed=cispo)[~(cispo & (runs.table["advantage"] == "gigpo"))]
+    found = stability_margins(replace(runs, table=table)).set_index("option")
+    assert found["alike"].all()
+    assert found["runs"].to_dict() == dict.fromkeys(("cispo", "sequence", "grpo", "gigpo"), 10)
+    assert found.loc["grpo", ["0.0003", "0.0006", "margin"]].tolist() == [0, 0, 0.0006]
+    assert found.loc["cispo", "0.0003"] == 1
+    # where two options never meet, all runs are counted, and that is said
+    apart = replace(
+        runs, table=table[~((table["is_clipping"] == "sequence") & (table["advantage"] == "grpo"))]
+    )
+    assert not stability_margins(apart)["alike"].any()
+
+
 @pytest.mark.slow
 def test_a_hundred_studies_in_which_nothing_differs_claim_nothing() -> None:
     """All options alike, some collapse by chance: no finding, no hypothesis and no effect is claimed."""
