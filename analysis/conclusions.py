@@ -25,15 +25,17 @@ from analysis.verdicts import Claim
 
 @dataclass(frozen=True)
 class OptionSummary:
-    """One option of one setting over all its runs, whatever else they are.
+    """One option of one setting, in runs where all options of the setting ran, all else equal.
 
-    level: final success, mean over blocks; middle: its interquartile mean; collapsed of results runs;
-    lasted: restricted mean steps to collapse, None where it is not known; hazard: its hazard ratio to the
-    setting's first option (1 for that one), None where there is no model.
+    alike: whether there are such runs; where there are none these are all runs with the option. level: final
+    success, mean over blocks; middle: its interquartile mean; collapsed of results runs; lasted: restricted
+    mean steps to collapse, None where it is not known; hazard: its hazard ratio to the setting's first option
+    among all runs (1 for that one), None where there is no model.
     """
 
     setting: str
     option: str
+    alike: bool
     level: Interval
     middle: Interval
     collapsed: int
@@ -136,7 +138,8 @@ def _option(
     horizon: float,
     hazard: tuple[float, float, float] | None,
 ) -> OptionSummary:
-    table = runs.table[runs.table[setting].astype(str) == option]
+    members, alike = runs.side_by_side(setting)
+    table = members[members[setting].astype(str) == option]
     results = table[table["result"]]
     wide = results.pivot_table(index="block", columns="cell", values="final", sort=False)
     try:
@@ -146,6 +149,7 @@ def _option(
     return OptionSummary(
         setting=setting,
         option=option,
+        alike=alike,
         level=seed_interval(wide.mean(axis=1).dropna(), within=SHARE),
         middle=block_interval(wide.to_numpy(dtype=float), interquartile_means, within=SHARE)
         if len(wide)

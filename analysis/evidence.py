@@ -280,8 +280,8 @@ def times_to_collapse(found: Conclusions) -> list[str]:
         )
     ]  # fmt: skip
     text = (
-        "Over all runs with an option, whatever else they are. Steps until collapse: restricted mean, of at"
-        " most"
+        "In runs where every option of a setting ran, all else equal (star: nowhere; all runs with an option,"
+        " whatever else they are). Steps until collapse: restricted mean, of at most"
         f" {found.horizon:.0f}; healthy runs are censored at their last step. Middle half: interquartile"
         " mean."
     )
@@ -305,7 +305,7 @@ def _option_row(option: OptionSummary, found: Conclusions) -> list[str]:
         ratio, low, high = option.hazard
         hazard = f"{ratio:.2g} [{low:.2g}, {high:.2g}]"
     return [
-        code(option.setting),
+        code(option.setting) + ("" if option.alike else "\\*"),
         code(option.option),
         interval(option.level, sign=False),
         "-" if not option.middle.blocks else f"{option.middle.estimate:.2f}",

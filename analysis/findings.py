@@ -258,17 +258,14 @@ def stability_margins(runs: RunTable) -> pd.DataFrame:
     for setting in runs.settings:
         if setting == LEARNING_RATE:
             continue
-        options = runs.order(setting)
-        place = ["block", *(name for name in runs.settings if name != setting)]
-        there = runs.results.groupby(place, dropna=False)[setting].transform("nunique")
-        alike = there == len(options)
-        table = runs.results[alike] if alike.any() else runs.results
-        for option in options:
+        table, alike = runs.side_by_side(setting)
+        table = table[table["result"].astype(bool)]
+        for option in runs.order(setting):
             mine = table[table[setting].astype(str) == option]
             shares = mine.groupby(mine[LEARNING_RATE].astype(str))["collapsed"].mean()
             row = {rate: float(shares.get(rate, np.nan)) for rate in rates}
             good = [float(rate) for rate, share in row.items() if share <= MARGIN_RISK]
-            told = {"setting": setting, "option": option, "alike": bool(alike.any()), "runs": len(mine)}
+            told = {"setting": setting, "option": option, "alike": alike, "runs": len(mine)}
             rows.append({**told, **row, "margin": max(good, default=np.nan)})
     return pd.DataFrame(rows)
 

@@ -6,6 +6,7 @@ many episodes a step is compared at as many steps and at as many episodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -67,6 +68,9 @@ class RunTable:
     budgets: Mapping[tuple[str, str], float]
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     _placements: dict[str, Placement] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _alike: dict[tuple[str, ...], pd.DataFrame] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def placement(self, setting: str) -> Placement:
         """Where all rows stand when the options of a setting are compared; worked out once."""
@@ -79,6 +83,27 @@ class RunTable:
     def results(self) -> pd.DataFrame:
         """The rows of trials that have a result."""
         return self.table[self.table["result"].astype(bool)]
+
+    def alike(self, *settings: str) -> pd.DataFrame:
+        """The runs where all combinations of these settings' options ran, all else and the block equal."""
+        if settings not in self._alike:
+            self._alike[settings] = self._find_alike(settings)
+        return self._alike[settings]
+
+    def _find_alike(self, settings: tuple[str, ...]) -> pd.DataFrame:
+        around = ["block", *(name for name in self.settings if name not in settings)]
+        combination = self.table[list(settings)].astype(str).agg("\0".join, axis=1)
+        wanted = math.prod(self.table[name].astype(str).nunique() for name in settings)
+        places = combination.groupby([self.table[name] for name in around], dropna=False)
+        return self.table[places.transform("nunique") == wanted]
+
+    def side_by_side(self, setting: str) -> tuple[pd.DataFrame, bool]:
+        """The runs by which all options of a setting are set side by side, and whether they are alike.
+
+        Where there is no place at which all of them ran these are all runs.
+        """
+        alike = self.alike(setting)
+        return (alike, True) if len(alike) else (self.table, False)
 
     def order(self, setting: str) -> list[str]:
         """The options of a setting in the order of the plan, others after them; none where it is constant."""

@@ -51,14 +51,16 @@ def draw_survival(runs: RunTable, path: Path) -> str | None:
         figure = new_figure(
             2.6 * rows,
             "Runs that had not collapsed",
-            "Kaplan-Meier curves. Band: 95% interval, with five runs or more. Small strokes: runs censored"
-            " there, seen no further and still healthy. Beside a name: how many runs collapsed.",
+            "Kaplan-Meier curves, of runs where every option of a setting ran, all else equal (star: nowhere;"
+            " all runs). Band: 95% interval, with five runs or more. Small strokes: runs censored there, seen"
+            " no further and still healthy. Beside a name: how many runs collapsed.",
         )
         grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes, setting in zip(grid.flat, settings, strict=False):
             handles = []
+            members, alike = runs.side_by_side(setting)
             for position, option in enumerate(runs.order(setting)):
-                mine = table[table[setting].astype(str) == option]
+                mine = members[members[setting].astype(str) == option]
                 colour = PALETTE[position % len(PALETTE)]
                 dash: Any = DASHES[position // 4 % len(DASHES)]
                 _survival(axes, mine, colour, dash, last)
@@ -66,7 +68,7 @@ def draw_survival(runs: RunTable, path: Path) -> str | None:
                 handles.append(Line2D([], [], color=colour, linestyle=dash, lw=2, label=name))
             axes.legend(handles=handles, fontsize=7.5, loc="best", handlelength=1.4)
             axes.set_ylim(0, 1.02)
-            axes.set_title(setting.rpartition(".")[2])
+            axes.set_title(setting.rpartition(".")[2] + ("" if alike else "*"))
             axes.set_xlabel("step")
             step_axis(axes, last)
         for axes in grid[:, 0]:
@@ -96,7 +98,7 @@ def _survival(axes: Axes, table: pd.DataFrame, colour: str, dash: Any, last: flo
 def draw_interactions(runs: RunTable, path: Path, *, metric: str = "final") -> str | None:
     """Mean final success of every pair of options of two settings: lines that are not parallel interact."""
     settings = [name for name in runs.settings if 2 <= len(runs.order(name)) <= MOST_OPTIONS]
-    pairs = [pair for pair in combinations(settings, 2) if _crossed(runs, pair)]
+    pairs = [pair for pair in combinations(settings, 2) if len(_both(runs, *pair))]
     if not pairs:
         return None
     # The setting with more options goes along the axis.
@@ -108,14 +110,16 @@ def draw_interactions(runs: RunTable, path: Path, *, metric: str = "final") -> s
         figure = new_figure(
             2.9 * rows,
             "Does what one choice does depend on another?",
-            "Final success, mean over blocks, each block's own level taken off; bars: 95% interval, with"
-            " fewer than five blocks the range. Parallel lines: the two choices do not interact.",
+            "Final success where all options of both ran, all else equal: mean over blocks, each block's own"
+            " level taken off; bars: 95% interval, with fewer than five blocks the range. Parallel lines: the"
+            " two choices do not interact.",
         )
         grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes, (along, lines) in zip(grid.flat, shown, strict=False):
-            options, others = runs.order(along), runs.order(lines)
+            table = _both(runs, along, lines)
+            options, others = _present(runs, table, along), _present(runs, table, lines)
             for position, other in enumerate(others):
-                means = [_mean(runs, {along: option, lines: other}, metric) for option in options]
+                means = [_mean(table, {along: option, lines: other}, metric) for option in options]
                 shift = 0.06 * (position - (len(others) - 1) / 2)
                 x = np.arange(len(options)) + shift
                 y = np.array([mean.estimate for mean in means])
@@ -180,12 +184,12 @@ def _field(axes: Axes, table: pd.DataFrame, value: str, title: str, colours: str
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
             axes.text(column, row, f"{number:.2f}".removeprefix("0") if number < 1 else "1",
                       ha="center", va="center", fontsize=7.5, color="white" if dark else INK)  # fmt: skip
-    axes.set_xticks(range(values.shape[1]), [shorten(str(c), 26) for c in wide.columns], fontsize=7)
+    axes.set_xticks(range(values.shape[1]), [_fitted(str(c), 26) for c in wide.columns], fontsize=7)
     if values.shape[1] > 2:
         axes.tick_params(axis="x", rotation=25)
         for label in axes.get_xticklabels():
             label.set_horizontalalignment("right")
-    axes.set_yticks(range(values.shape[0]), [shorten(str(r), 40) for r in wide.index], fontsize=7.5)
+    axes.set_yticks(range(values.shape[0]), [_fitted(str(r), 40) for r in wide.index], fontsize=7.5)
     axes.tick_params(length=0)
     axes.grid(visible=False)
     for spine in axes.spines.values():
@@ -199,6 +203,17 @@ def _field(axes: Axes, table: pd.DataFrame, value: str, title: str, colours: str
         format=FuncFormatter(lambda v, _: f"{v:g}"),
     )
     bar.outline.set_edgecolor(MUTED)
+
+
+def _fitted(text: str, most: int) -> str:
+    """A cell's options in at most so many characters: the longest are cut, so that all are told apart."""
+    parts = text.split(" / ")
+    for _ in parts:
+        excess = len(" / ".join(parts)) - most
+        if excess > 0:
+            place = max(range(len(parts)), key=lambda number: len(parts[number]))
+            parts[place] = shorten(parts[place], max(5, len(parts[place]) - excess))
+    return " / ".join(parts)
 
 
 def _halves(runs: RunTable) -> tuple[list[str], list[str]]:
@@ -228,13 +243,19 @@ def _named(settings: Sequence[str]) -> str:
     return " / ".join(name.rpartition(".")[2] for name in settings)
 
 
-def _crossed(runs: RunTable, pair: Sequence[str]) -> bool:
-    counts = runs.results.groupby([runs.results[name].astype(str) for name in pair]).size()
-    return len(counts) == len(runs.order(pair[0])) * len(runs.order(pair[1]))
+def _both(runs: RunTable, one: str, other: str) -> pd.DataFrame:
+    """The results where all options of two settings ran, all else equal."""
+    table = runs.alike(one, other)
+    return table[table["result"].astype(bool)]
 
 
-def _mean(runs: RunTable, where: dict[str, str], metric: str) -> Interval:
-    table = runs.results
+def _present(runs: RunTable, table: pd.DataFrame, setting: str) -> list[str]:
+    """The options of a setting that a table has, in the order of the plan."""
+    found = set(table[setting].astype(str))
+    return [option for option in runs.order(setting) if option in found]
+
+
+def _mean(table: pd.DataFrame, where: dict[str, str], metric: str) -> Interval:
     level = table.groupby("block")[metric].transform("mean")
     table = table.assign(**{metric: table[metric] - level + table[metric].mean()})
     for name, option in where.items():

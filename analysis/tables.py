@@ -181,8 +181,9 @@ def _options(found: Conclusions) -> Iterator[dict[str, Any]]:
 def _survival(found: Conclusions) -> pd.DataFrame:
     parts = []
     for setting in found.runs.settings:
+        members, _ = found.runs.side_by_side(setting)
         for option in found.runs.order(setting):
-            mine = found.runs.table[found.runs.table[setting].astype(str) == option]
+            mine = members[members[setting].astype(str) == option]
             curve = kaplan_meier(mine["time"], mine["event"])
             columns = ("times", "survival", "low", "high", "at_risk", "collapsed")
             part = pd.DataFrame({name: getattr(curve, name) for name in columns})

@@ -12,6 +12,7 @@ import pytest
 from analysis.arms import difference
 from analysis.collapse import CollapseRule
 from analysis.measures import mean_success, run_table, success_by
+from analysis.simulation import World, simulate
 from analysis.study import load_study
 
 New = Callable[..., Any]
@@ -117,3 +118,23 @@ def test_runs_are_never_compared_across_models(new_study: New, methods: tuple[An
     mine = runs.table[runs.table["label"].str.endswith("64")]
     lead = mine.pivot_table(index="block", columns="is_clipping", values="final")
     assert found.effect.estimate == pytest.approx((lead[options[1]] - lead[options[0]]).mean())
+
+
+@pytest.mark.parametrize("varied", [("is_clipping",), ("is_clipping", "advantage")])
+def test_runs_are_alike_where_all_combinations_ran_in_the_same_place(varied: tuple[str, ...]) -> None:
+    axes = {"is_clipping": ("token", "cispo"), "advantage": ("grpo", "gigpo"), "filter": ("none", "some")}
+    runs = simulate(World(), 6, np.random.default_rng(0), axes=axes)
+    kept = runs.table[np.random.default_rng(1).random(len(runs.table)) < 0.8]
+    rows = kept.astype(str).to_dict("index")
+    around = ["block", *(name for name in axes if name not in varied)]
+    expected = []
+    for name, row in rows.items():
+        combinations = {
+            tuple(other[key] for key in varied)
+            for other in rows.values()
+            if all(other[key] == row[key] for key in around)
+        }
+        if len(combinations) == 2 ** len(varied):
+            expected.append(name)
+    assert 0 < len(expected) < len(kept)
+    assert list(replace(runs, table=kept).alike(*varied).index) == expected
