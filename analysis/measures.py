@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.factors import differing
 from analysis.placement import Placement, place_runs
-from analysis.results import BAD_ENDS
+from analysis.results import BAD_ENDS, varying_settings
 from analysis.study import Study, Trial
 
 Floats = NDArray[np.float64]
@@ -119,7 +118,7 @@ def run_table(study: Study) -> RunTable:
     seen = [trial for trial in study.trials if trial.status != "failed" and _recorded(trial)]
     kept = {trial.id for trial in seen}
     excluded = {trial.id: trial.status for trial in study.trials if trial.id not in kept}
-    varying = _planned_labels(differing({trial.cell: trial.choices or trial.options for trial in seen}), seen)
+    varying = varying_settings(seen)
     together = _settings(varying, study)
     settings = tuple(together)
     around = _surroundings(varying, {trial.cell: trial.env for trial in seen})
@@ -222,17 +221,6 @@ def carried(trial: Trial, success: Floats) -> Floats:
         success = success.copy()
         success[-1] = trial.verdict.final
     return success
-
-
-def _planned_labels(varying: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
-    """Options called as the plan calls them, wherever that tells them apart as well."""
-    options = {trial.cell: trial.options for trial in trials}
-    for name in varying.columns:
-        labels = [options[cell].get(str(name)) for cell in varying.index]
-        pairs = set(zip(varying[name], labels, strict=True))
-        if None not in labels and len({label for _, label in pairs}) == len(pairs):
-            varying[name] = labels
-    return varying
 
 
 def _settings(varying: pd.DataFrame, study: Study) -> dict[str, tuple[str, ...]]:

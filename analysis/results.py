@@ -160,14 +160,25 @@ def effect_table(study: Study) -> pd.DataFrame:
     Columns beside the settings: block (environment, clone, seed), final, collapsed.
     """
     results = [trial for trial in study.trials if trial.has_result]
-    varying = differing({trial.cell: trial.choices or trial.options for trial in results})
-    table = varying.loc[[trial.cell for trial in results]].copy()
+    table = varying_settings(results).loc[[trial.cell for trial in results]].copy()
     table.index = pd.Index([trial.id for trial in results], name="trial")
     table["block"] = [trial.block for trial in results]
     table["final"] = [trial.verdict.final for trial in results]
     table["final"] = table["final"].astype(float)
     table["collapsed"] = [trial.status in BAD_ENDS for trial in results]
     return table
+
+
+def varying_settings(trials: Sequence[Trial]) -> pd.DataFrame:
+    """Cell by setting, those in which cells differ; options called as in the plan, where that is enough."""
+    varying = differing({trial.cell: trial.choices or trial.options for trial in trials})
+    options = {trial.cell: trial.options for trial in trials}
+    for name in varying.columns:
+        labels = [options[cell].get(str(name)) for cell in varying.index]
+        pairs = set(zip(varying[name], labels, strict=True))
+        if None not in labels and len({label for _, label in pairs}) == len(pairs):
+            varying[name] = labels
+    return varying
 
 
 def _labels(groups: dict[str, list[Trial]]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from analysis.arms import difference
 from analysis.collapse import CollapseRule
 from analysis.measures import mean_success, run_table, success_by
+from analysis.results import varying_settings
 from analysis.simulation import World, simulate
 from analysis.study import load_study
 
@@ -138,3 +140,17 @@ def test_runs_are_alike_where_all_combinations_ran_in_the_same_place(varied: tup
             expected.append(name)
     assert 0 < len(expected) < len(kept)
     assert list(replace(runs, table=kept).alike(*varied).index) == expected
+
+
+def test_options_are_called_as_in_the_plan_where_that_tells_them_apart() -> None:
+    def cell(number: int, label: str, mask: dict[str, Any] | None, rate: float) -> Any:
+        choices = {"is_clipping": {"option": "cispo", "mask": mask}, "trainer": {"learning_rate": rate}}
+        return SimpleNamespace(cell=f"c{number}", choices=choices, options={"is_clipping": label})
+
+    masked = {"delta": 0.003, "denominator": "kept"}
+    cells = [cell(0, "cispo", None, 1e-3), cell(1, "cispo(mask.delta=0.003)", masked, 1e-4)]
+    table = varying_settings(cells)
+    assert list(table["is_clipping"]) == ["cispo", "cispo(mask.delta=0.003)"]
+    assert list(table["trainer.learning_rate"]) == ["0.001", "0.0001"]
+    other = cell(2, "cispo(mask.delta=0.003)", {**masked, "denominator": "all"}, 1e-3)
+    assert varying_settings([*cells, other])["is_clipping"].nunique() == 3
