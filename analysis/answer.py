@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.markdown import escape, listing
+from analysis.markdown import code, escape, listing
 from analysis.resampling import LEAST_BLOCKS, Interval
 from analysis.results import BAD_ENDS, Cell, environments
 from analysis.study import Study
@@ -30,7 +30,11 @@ def answer(study: Study, cells: Sequence[Cell]) -> list[str]:
         here = [cell for cell in cells if cell.env == env and cell.results]
         if here:
             prefix = f"**{escape(env)}.** " if len(envs) > 1 else ""
-            paragraphs.append(prefix + " ".join(_sentences(here)))
+            ranking, counts = _ranking(here), _counts_of_all(here)
+            if len(here) > MOST_NAMED:
+                paragraphs += [prefix + " ".join(ranking), "\n".join(f"- {line}" for line in counts)]
+            else:
+                paragraphs.append(prefix + " ".join([*ranking, *counts]))
     paragraphs.append(_caution(study, cells))
     return paragraphs
 
@@ -52,8 +56,9 @@ def outcomes(cell: Cell) -> str:
     return ", ".join(f"{count} {status}" for status in statuses if (count := cell.count(status)))
 
 
-def _sentences(cells: Sequence[Cell]) -> list[str]:
-    sentences = _ranking(cells)
+def _counts_of_all(cells: Sequence[Cell]) -> list[str]:
+    """What came to what, a sentence for each kind of end."""
+    sentences: list[str] = []
     told: set[str] = set()
 
     def say(text: str, group: Sequence[Cell], names: Sequence[str]) -> None:
@@ -122,7 +127,8 @@ def _ending(cell: Cell) -> str:
 
 
 def _name(cell: Cell) -> str:
-    return escape(cell.label)
+    """Marked off from the next one in a list where it has a comma itself."""
+    return code(cell.label) if "," in cell.label else escape(cell.label)
 
 
 def _caution(study: Study, cells: Sequence[Cell]) -> str:

@@ -111,6 +111,8 @@ def _judge(claim: Claim) -> Claim:
         )
     if claim.p_holm < LEVEL:
         reason = f"there is an effect (corrected p {_p(claim.p_holm)}), but it may be too small to matter"
+    elif effect.low > 0 or effect.high < 0:
+        reason = f"the interval leaves out none, but corrected p is {_p(claim.p_holm)}: it takes more blocks"
     else:
         reason = f"corrected p {_p(claim.p_holm)}, and the interval reaches beyond {smallest:.2g}"
     return replace(claim, verdict="undecided", reason=reason)

@@ -140,3 +140,11 @@ def test_what_was_planned_and_has_no_run_has_a_name() -> None:
     }
     (claim,) = judge_hypotheses(["gated collapses before sequence"], replace(runs, axes=planned))
     assert (claim.verdict, claim.reason) == ("not testable", NO_PARTNERS)
+
+
+def test_an_effect_that_few_blocks_cannot_prove_is_said_to_take_more() -> None:
+    """With five blocks the smallest exact p is 1/16, whatever is seen."""
+    runs = simulate(World(hazard={"cispo": 1.0}), 5, np.random.default_rng(0))
+    (claim,) = judge_hypotheses(["cispo collapses more than sequence"], runs)
+    assert (claim.verdict, claim.p) == ("undecided", 0.0625)
+    assert claim.reason == "the interval leaves out none, but corrected p is 0.062: it takes more blocks"

@@ -228,7 +228,7 @@ def test_of_many_methods_the_answer_counts_and_names_the_first(new_study: New, m
     text = " ".join(paragraphs(study, summarise(study)))
     assert "Stable and above the clone with every seed (15 of 20): M" in text
     assert "Collapsed or diverged with every seed (5 of 20): M" in text
-    assert " and 12 more. Collapsed" in text
+    assert " and 12 more.\n- Collapsed" in text
 
 
 def test_an_empty_folder_has_a_report_too(tmp_path: Path) -> None:
