@@ -98,7 +98,7 @@ def _survival(axes: Axes, table: pd.DataFrame, colour: str, dash: Any, last: flo
 def draw_interactions(runs: RunTable, path: Path, *, metric: str = "final") -> str | None:
     """Mean final success of every pair of options of two settings: lines that are not parallel interact."""
     settings = [name for name in runs.settings if 2 <= len(runs.order(name)) <= MOST_OPTIONS]
-    pairs = [pair for pair in combinations(settings, 2) if len(_both(runs, *pair))]
+    pairs = [pair for pair in combinations(settings, 2) if len(runs.alike(*pair))]
     if not pairs:
         return None
     # The setting with more options goes along the axis.
@@ -116,8 +116,8 @@ def draw_interactions(runs: RunTable, path: Path, *, metric: str = "final") -> s
         )
         grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
         for axes, (along, lines) in zip(grid.flat, shown, strict=False):
-            table = _both(runs, along, lines)
-            options, others = _present(runs, table, along), _present(runs, table, lines)
+            table = runs.alike(along, lines)
+            options, others = runs.order(along), runs.order(lines)
             for position, other in enumerate(others):
                 means = [_mean(table, {along: option, lines: other}, metric) for option in options]
                 shift = 0.06 * (position - (len(others) - 1) / 2)
@@ -241,18 +241,6 @@ def _keys(table: pd.DataFrame, settings: Sequence[str], runs: RunTable) -> pd.Se
 
 def _named(settings: Sequence[str]) -> str:
     return " / ".join(name.rpartition(".")[2] for name in settings)
-
-
-def _both(runs: RunTable, one: str, other: str) -> pd.DataFrame:
-    """The results where all options of two settings ran, all else equal."""
-    table = runs.alike(one, other)
-    return table[table["result"].astype(bool)]
-
-
-def _present(runs: RunTable, table: pd.DataFrame, setting: str) -> list[str]:
-    """The options of a setting that a table has, in the order of the plan."""
-    found = set(table[setting].astype(str))
-    return [option for option in runs.order(setting) if option in found]
 
 
 def _mean(table: pd.DataFrame, where: dict[str, str], metric: str) -> Interval:

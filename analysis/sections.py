@@ -19,12 +19,13 @@ MOST_ROWS = 40
 def method_tables(cells: Sequence[Cell]) -> list[str]:
     """Per environment a row for every method with a result: how it ended, every seed, and what it took."""
     blocks = []
-    shown = [cell for cell in cells if cell.results] or cells
     envs = environments(cells)
     for env in envs:
         if len(envs) > 1:
             blocks.append(f"### {escape(env)}")
-        waiting = sum(cell.env == env for cell in cells) - sum(cell.env == env for cell in shown)
+        here = [cell for cell in cells if cell.env == env]
+        shown = [cell for cell in here if cell.results] or here
+        waiting = len(here) - len(shown)
         blocks.append(
             table(
                 (
@@ -38,7 +39,7 @@ def method_tables(cells: Sequence[Cell]) -> list[str]:
                     "minutes a trial",
                     "CPU-minutes",
                 ),
-                [_method_row(cell) for cell in shown if cell.env == env],
+                [_method_row(cell) for cell in shown],
                 right=(7, 8),
             )
         )

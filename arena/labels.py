@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from analysis.option_names import value_text
+from analysis import option_names
 from arena.configuration import Key
 from arena.options import AXES
 from arena.yaml_source import flatten
@@ -65,7 +65,7 @@ def point_label(
 
 def option_label(name: str, differs: Mapping[Key, Any]) -> str:
     """`cispo`, or `cispo(hi=4)` with the parameters that differ from its defaults."""
-    return _with(name, {("", *key): value for key, value in differs.items()})
+    return option_names.option_label({name: {".".join(key): value for key, value in differs.items()}})
 
 
 def differences(ours: Any, theirs: Any, implied: Collection[Key] = ()) -> dict[Key, Any]:
@@ -90,7 +90,7 @@ def settings_text(settings: Mapping[Key, Any]) -> list[str]:
     """`hi=4` for `is_clipping.hi: 4`: without the section, unless two keys would look the same."""
     short = [key[1:] or key for key in settings]
     return [
-        f"{'.'.join(key if short.count(brief) > 1 else brief)}={value_text(value)}"
+        f"{'.'.join(key if short.count(brief) > 1 else brief)}={option_names.value_text(value)}"
         for (key, value), brief in zip(settings.items(), short, strict=True)
     ]
 

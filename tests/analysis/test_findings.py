@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from analysis.conclusions import _option
 from analysis.declared import judge_hypotheses
 from analysis.factorial import fit_factorial
 from analysis.findings import judge_findings, risk_bound, stability_margins
@@ -137,6 +138,9 @@ def test_margins_compare_options_in_runs_that_are_alike_in_everything_else() -> 
     assert found["runs"].to_dict() == dict.fromkeys(("cispo", "sequence", "grpo", "gigpo"), 10)
     assert found.loc["grpo", ["0.0003", "0.0006", "margin"]].tolist() == [0, 0, 0.0006]
     assert found.loc["cispo", "0.0003"] == 1
+    # levels and the share that collapsed are told of the same runs
+    grpo = _option(replace(runs, table=table), "advantage", "grpo", 100.0, None)
+    assert (grpo.alike, grpo.collapsed, grpo.results) == (True, 0, 10)
     # where two options never meet, all runs are counted, and that is said
     apart = replace(
         runs, table=table[~((table["is_clipping"] == "sequence") & (table["advantage"] == "grpo"))]
